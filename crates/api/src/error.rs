@@ -1,0 +1,117 @@
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The body of every answer that is not a success.
+///
+/// Both fields are always present: published clients look both up without asking.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorBody {
+    /// A constant from [`codes`], for programs.
+    #[schema(examples("SANDBOX::INVALID_PARAMETER"))]
+    pub code: String,
+    /// What went wrong and what to do, for people.
+    pub message: String,
+}
+
+/// Every error code, in one table. Users match on these: a code never changes its meaning.
+///
+/// Some begin with `DOCKER::` whatever the runtime: that is how published servers spell them, and
+/// programs compare the whole text.
+pub mod codes {
+    macro_rules! codes {
+        ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+            $($(#[$doc])* pub const $name: &str = $text;)*
+            /// All of them, for documentation and `osb explain`.
+            pub const ALL: &[&str] = &[$($text),*];
+        };
+    }
+
+    codes! {
+        /// The request carries no API key.
+        MISSING_API_KEY = "MISSING_API_KEY",
+        /// The API key is not one of ours.
+        INVALID_API_KEY = "INVALID_API_KEY",
+        /// The sandbox asks for its own token and the request lacks it.
+        MISSING_OR_INVALID_SECURE_ACCESS = "MISSING_OR_INVALID_SECURE_ACCESS",
+        /// No route has this path.
+        NOT_FOUND = "GENERAL::NOT_FOUND",
+        /// The path exists, but not with this method.
+        METHOD_NOT_ALLOWED = "GENERAL::METHOD_NOT_ALLOWED",
+        /// The body is larger than the server reads.
+        BODY_TOO_LARGE = "GENERAL::BODY_TOO_LARGE",
+        /// Something failed that the caller cannot mend.
+        INTERNAL_ERROR = "SANDBOX::INTERNAL_ERROR",
+        /// A field of the request cannot be accepted.
+        INVALID_PARAMETER = "SANDBOX::INVALID_PARAMETER",
+        /// Metadata breaks the label rules.
+        INVALID_METADATA_LABEL = "SANDBOX::INVALID_METADATA_LABEL",
+        /// The metadata filter of a list is not `key=value&…`.
+        INVALID_METADATA_FORMAT = "INVALID_METADATA_FORMAT",
+        /// The image is not known here.
+        IMAGE_NOT_FOUND = "SANDBOX::IMAGE_NOT_FOUND",
+        /// No sandbox has this id.
+        SANDBOX_NOT_FOUND = "DOCKER::SANDBOX_NOT_FOUND",
+        /// The sandbox could not be started.
+        SANDBOX_START_FAILED = "DOCKER::SANDBOX_START_FAILED",
+        /// The sandbox could not be removed; it will be tried again.
+        SANDBOX_DELETE_FAILED = "DOCKER::SANDBOX_DELETE_FAILED",
+        /// The sandbox is not running, and the call needs it to be.
+        SANDBOX_NOT_RUNNING = "DOCKER::SANDBOX_NOT_RUNNING",
+        /// The sandbox is not paused, and the call needs it to be.
+        SANDBOX_NOT_PAUSED = "DOCKER::SANDBOX_NOT_PAUSED",
+        /// The new expiry is in the past, or the sandbox has none.
+        INVALID_EXPIRATION = "DOCKER::INVALID_EXPIRATION",
+        /// A port outside 1 to 65535.
+        INVALID_PORT = "DOCKER::INVALID_PORT",
+        /// This server or its runtime does not do that.
+        NOT_SUPPORTED = "SANDBOX::API_NOT_SUPPORTED",
+        /// The runtime does not make snapshots.
+        SNAPSHOT_NOT_IMPLEMENTED = "SNAPSHOT::NOT_IMPLEMENTED",
+        /// No snapshot has this id.
+        SNAPSHOT_NOT_FOUND = "SNAPSHOT::NOT_FOUND",
+        /// The server is at its limit; try again later.
+        TOO_BUSY = "SANDBOX::TOO_BUSY",
+        /// Nothing listens on that port of the sandbox.
+        BACKEND_CONNECTION_FAILED = "BACKEND_CONNECTION_FAILED",
+        /// The service in the sandbox broke off or answered nonsense.
+        BACKEND_RESPONSE_FAILED = "BACKEND_RESPONSE_FAILED",
+        /// The service in the sandbox did not answer in time.
+        BACKEND_TIMEOUT = "BACKEND_TIMEOUT",
+
+        /// execd: the body or a parameter of the request cannot be accepted.
+        INVALID_REQUEST_BODY = "INVALID_REQUEST_BODY",
+        /// execd: a query parameter is missing.
+        MISSING_QUERY = "MISSING_QUERY",
+        /// execd: the operating system refused.
+        RUNTIME_ERROR = "RUNTIME_ERROR",
+        /// execd: the upload is not a form.
+        INVALID_FILE = "INVALID_FILE",
+        /// execd: an upload lacks its content.
+        INVALID_FILE_CONTENT = "INVALID_FILE_CONTENT",
+        /// execd: an upload's metadata cannot be read.
+        INVALID_FILE_METADATA = "INVALID_FILE_METADATA",
+        /// execd: no such file.
+        FILE_NOT_FOUND = "FILE_NOT_FOUND",
+        /// execd: something else.
+        UNKNOWN = "UNKNOWN",
+        /// execd: no such session or context.
+        CONTEXT_NOT_FOUND = "CONTEXT_NOT_FOUND",
+        /// execd: this daemon does not do that.
+        EXECD_NOT_SUPPORTED = "NOT_SUPPORTED",
+        /// execd: the access token is missing or wrong.
+        UNAUTHORIZED = "UNAUTHORIZED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::codes;
+
+    #[test]
+    fn no_code_stands_for_two_things() {
+        let distinct: BTreeSet<_> = codes::ALL.iter().collect();
+        assert_eq!(distinct.len(), codes::ALL.len());
+    }
+}

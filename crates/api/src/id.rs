@@ -1,0 +1,78 @@
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Text that is not an id of ours. Routes answer it as "no such thing", never as bad input.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not an id: {text:?}")]
+pub struct InvalidId {
+    text: String,
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+        )]
+        #[serde(transparent)]
+        #[schema(value_type = String, format = Uuid)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// A new id that nobody can guess.
+            pub fn random() -> Self {
+                Self(Uuid::new_v4())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self.0.as_hyphenated(), f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidId;
+
+            /// Only the hyphenated lower-case form, so that one id has one spelling in paths,
+            /// directory names and logs.
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                let invalid = || InvalidId { text: text.chars().take(64).collect() };
+                let id = Self(Uuid::try_parse(text).map_err(|_| invalid())?);
+                if id.to_string() == text { Ok(id) } else { Err(invalid()) }
+            }
+        }
+    };
+}
+
+id! {
+    /// Names a sandbox.
+    SandboxId
+}
+id! {
+    /// Names a snapshot.
+    SnapshotId
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_has_one_spelling() {
+        let id = SandboxId::random();
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for other in ["", "x", &id.to_string().to_uppercase(), &format!("{{{id}}}"), "../.."] {
+            assert!(other.parse::<SandboxId>().is_err(), "{other:?} was taken for an id");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The static execd as bytes, built by this crate's build script.

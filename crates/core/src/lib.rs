@@ -1,0 +1,24 @@
+//! What a sandbox is, without doing anything: its spec, its states, the [`Runtime`] seam, and the
+//! pure [`plan`] that says what to do next.
+//!
+//! No I/O, no async runtime, no HTTP. Data flows one way: a request becomes [`Desired`] state,
+//! [`plan`] compares it with what a runtime [`Observed`], and the server applies the [`Step`]s.
+
+pub mod agent;
+mod clock;
+mod label;
+mod plan;
+mod quantity;
+mod runtime;
+mod spec;
+mod state;
+#[cfg(feature = "testkit")]
+pub mod testkit;
+
+pub use clock::{Clock, SystemClock};
+pub use label::{InvalidLabel, check_labels};
+pub use plan::{Desired, Goal, Step, plan};
+pub use quantity::{Cpu, InvalidQuantity, Memory};
+pub use runtime::{Dialled, Exit, Observed, ObservedState, Pause, Runtime, RuntimeError};
+pub use spec::{ImageName, Resources, SandboxSpec, Token};
+pub use state::{Phase, Reason, Status};

@@ -1,0 +1,136 @@
+use std::{net::TcpStream, os::unix::net::UnixStream};
+
+use async_trait::async_trait;
+use futures_core::stream::BoxStream;
+use osb_api::SandboxId;
+
+use crate::{ImageName, SandboxSpec};
+
+/// A place where sandboxes run: this host, a Docker daemon, a Kubernetes cluster.
+///
+/// A runtime places execd and opens streams to it; everything inside the sandbox is execd's
+/// business. It keeps no truth in memory: after a restart [`Runtime::list`] finds everything that
+/// it owns in the world.
+///
+/// Dropping any of these futures leaves something that [`Runtime::remove`] can clean up.
+#[async_trait]
+pub trait Runtime: Send + Sync + 'static {
+    /// The word operators write in the configuration: `native`, `docker`, `kubernetes`.
+    fn name(&self) -> &'static str;
+
+    /// Makes a sandbox that matches `spec` exist.
+    ///
+    /// Returns once the runtime has accepted the work; the sandbox may still be starting, and
+    /// progress arrives through [`Runtime::watch`]. Fails with [`RuntimeError::Conflict`] if the
+    /// sandbox exists with another spec, and leaves nothing behind when it fails.
+    async fn ensure(&self, spec: &SandboxSpec) -> Result<Observed, RuntimeError>;
+
+    /// Makes the sandbox and everything made for it be gone. Absence is success.
+    async fn remove(&self, id: SandboxId) -> Result<(), RuntimeError>;
+
+    /// Everything this runtime owns now, found in the world and not in memory.
+    async fn list(&self) -> Result<Vec<Observed>, RuntimeError>;
+
+    /// Changes as they happen. The stream may skip and repeat; [`Runtime::list`] is the truth.
+    fn watch(&self) -> BoxStream<'static, Observed>;
+
+    /// Opens a stream to a port inside the sandbox; execd's own port is
+    /// [`osb_api::ports::EXECD`].
+    ///
+    /// Fails with [`RuntimeError::Refused`] if nothing listens there.
+    async fn dial(&self, id: SandboxId, port: u16) -> Result<Dialled, RuntimeError>;
+
+    /// The power to stop and continue a sandbox, if this runtime has it.
+    fn pause(&self) -> Option<&dyn Pause> {
+        None
+    }
+}
+
+/// The power to stop a sandbox with its memory kept, and to continue it.
+#[async_trait]
+pub trait Pause: Send + Sync {
+    /// Stops every process of the sandbox. A paused sandbox stays paused.
+    async fn pause(&self, id: SandboxId) -> Result<(), RuntimeError>;
+
+    /// Lets them go on. A running sandbox stays running.
+    async fn resume(&self, id: SandboxId) -> Result<(), RuntimeError>;
+}
+
+/// A connected stream into a sandbox, in non-blocking mode.
+#[derive(Debug)]
+pub enum Dialled {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A sandbox as its runtime sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    pub id: SandboxId,
+    pub state: ObservedState,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObservedState {
+    /// Accepted, not yet up.
+    Starting,
+    /// Up: [`Runtime::dial`] reaches execd.
+    Running,
+    /// Stopped with its memory kept.
+    Paused,
+    /// Its entrypoint has ended; its files are still there.
+    Exited(Exit),
+    /// Nothing of it is left. Only [`Runtime::watch`] says so; [`Runtime::list`] just omits it.
+    Gone,
+}
+
+/// How an entrypoint ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    Code(i32),
+    Signal(i32),
+    /// The kernel ended it for lack of memory.
+    OutOfMemory,
+    /// It ended while nobody watched.
+    Unknown,
+}
+
+/// One variant per reaction of the caller.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The request must change.
+    #[error("{0}")]
+    Invalid(String),
+    /// The request names an image that is not here.
+    #[error("image {0} is not known here")]
+    UnknownImage(ImageName),
+    /// Another sandbox has this id.
+    #[error("sandbox {0} exists with another spec")]
+    Conflict(SandboxId),
+    /// There is no such sandbox.
+    #[error("sandbox {0} does not exist")]
+    NotFound(SandboxId),
+    /// The sandbox is there, but nothing listens on that port.
+    #[error("nothing listens on port {port} of sandbox {id}")]
+    Refused { id: SandboxId, port: u16 },
+    /// No room at the moment; the same call may succeed later.
+    #[error("{0}")]
+    Busy(String),
+    /// The runtime failed; an operator should look at the source.
+    #[error("{doing}")]
+    Failed {
+        doing: String,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl RuntimeError {
+    /// Wraps the cause of a failure in what was being done.
+    pub fn failed(
+        doing: impl Into<String>,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Failed { doing: doing.into(), source: source.into() }
+    }
+}

@@ -1,0 +1,85 @@
+use std::{collections::BTreeMap, fmt};
+
+use osb_api::SandboxId;
+use serde::{Deserialize, Serialize};
+
+use crate::{Cpu, Memory};
+
+/// Everything a runtime needs to know to make a sandbox exist.
+///
+/// It is stored as it stands, so a field that is added later needs a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxSpec {
+    pub id: SandboxId,
+    pub image: ImageName,
+    /// The program that the sandbox is for, never empty.
+    pub entrypoint: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub resources: Resources,
+    /// What execd asks of its callers.
+    pub token: Token,
+}
+
+/// The name under which a client asks for an image, such as `host` or `python:3.12`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ImageName(String);
+
+impl ImageName {
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(name.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ImageName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The limits of a sandbox; what is absent is limited by the host alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Cpu>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u32>,
+}
+
+/// A secret that opens one sandbox. It prints as dots, so that no log can hold it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Token(String);
+
+impl Token {
+    pub fn new(secret: impl Into<String>) -> Self {
+        Self(secret.into())
+    }
+
+    /// The secret itself, for the one header or message that carries it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Token;
+
+    #[test]
+    fn a_token_does_not_print() {
+        assert!(!format!("{:?}", Token::new("hunter2")).contains("hunter2"));
+    }
+}

@@ -1,0 +1,1 @@
+//! The daemon inside every sandbox: commands, files, PID 1 duties.

@@ -1,0 +1,1 @@
+//! Reverse proxy into sandboxes: endpoint resolution, routing, streaming.

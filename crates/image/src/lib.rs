@@ -1,0 +1,1 @@
+//! Root file systems for sandboxes: the host image now, an OCI store later.

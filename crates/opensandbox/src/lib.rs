@@ -1,0 +1,1 @@
+//! Rust SDK for OpenSandbox: one client per API.

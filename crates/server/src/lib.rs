@@ -1,0 +1,1 @@
+//! Control plane: routes, auth, store, reconciler, expiry.
