@@ -4,9 +4,13 @@
 //! at their edge. Responses omit absent fields, requests accept explicit nulls, and every error is
 //! an [`ErrorBody`].
 
+pub mod diagnostics;
+pub mod egress;
 mod error;
+pub mod execd;
 pub mod headers;
 mod id;
+pub mod lifecycle;
 pub mod ports;
 
 pub use error::{ErrorBody, codes};

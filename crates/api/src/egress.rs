@@ -1,0 +1,1 @@
+//! Wire types of the egress API: network policy and credential vault.

@@ -1,0 +1,1 @@
+//! Wire types of the API that execd serves inside a sandbox.
