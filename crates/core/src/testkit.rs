@@ -1,0 +1,13 @@
+//! What the tests of this and other crates share: a runtime in memory, a clock that tests set, and
+//! the conformance suite that every runtime must pass.
+
+mod clock;
+mod fake;
+mod gate;
+mod line;
+mod news;
+
+pub use clock::TestClock;
+pub use fake::{Call, FakeRuntime};
+pub use gate::Gate;
+pub use line::{Line, answer_ok};
