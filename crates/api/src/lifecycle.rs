@@ -1,1 +1,42 @@
-//! Wire types of the lifecycle API.
+//! Wire types of the lifecycle API: what clients send to make, find, keep and end sandboxes.
+//!
+//! Requests take `null` for every optional field and ignore keys they do not know, except where a
+//! type says otherwise. Responses leave absent fields out: published clients fail on `null`.
+
+mod create;
+mod endpoint;
+mod hooks;
+mod network;
+mod null;
+mod pool;
+mod sandbox;
+mod secret;
+mod service;
+mod snapshot;
+mod template;
+mod time;
+mod volume;
+
+pub use create::{CreateSandboxRequest, CredentialProxy, ImageAuth, ImageSpec, Platform};
+pub use endpoint::{Endpoint, EndpointQuery};
+pub use hooks::{Hooks, PeriodicHook, PreStartHook};
+pub use network::{NetworkAction, NetworkPolicy, NetworkPolicyStatus, NetworkRule};
+pub use pool::{
+    CreatePoolRequest, ListPoolsResponse, Pool, PoolCapacity, PoolStatus, UpdatePoolRequest,
+};
+pub use sandbox::{
+    Allocation, AllocationMode, AllocationState, CreateSandboxResponse, Image, ListSandboxesQuery,
+    ListSandboxesResponse, MetadataPatch, Pagination, RenewExpirationRequest,
+    RenewExpirationResponse, Sandbox, SandboxStatus,
+};
+pub use secret::Secret;
+pub use service::{Health, MetricsEvent, MetricsEventType, Version};
+pub use snapshot::{
+    CreateSnapshotRequest, ListSnapshotsQuery, ListSnapshotsResponse, Snapshot, SnapshotStatus,
+};
+pub use template::{
+    CreateTemplateRequest, ListTemplatesResponse, Readiness, Template, TemplateFormat,
+    TemplatePhase, TemplateStatus,
+};
+pub use time::{InvalidTime, Time};
+pub use volume::{HostVolume, OssfsVersion, OssfsVolume, PvcVolume, Volume};
