@@ -67,3 +67,67 @@ fn absent_ok(doing: &'static str, path: &Path, result: io::Result<()>) -> Result
         result => named(doing, path, result),
     }
 }
+
+/// How many entries a directory has.
+pub fn count_entries(path: impl AsRef<Path>) -> Result<usize, PathError> {
+    named("list", path.as_ref(), std::fs::read_dir(path.as_ref())).map(Iterator::count)
+}
+
+/// The names in a directory, those that are not UTF-8 left out. An absent directory is empty.
+pub fn names(path: impl AsRef<Path>) -> Result<Vec<String>, PathError> {
+    let path = path.as_ref();
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        result => named("list", path, result)?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        if let Ok(name) = named("list", path, entry)?.file_name().into_string() {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// Makes one directory with this mode; it must not exist.
+pub fn create_dir(path: impl AsRef<Path>, mode: u32) -> Result<(), PathError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut builder = std::fs::DirBuilder::new();
+    named("create directory", path.as_ref(), builder.mode(mode).create(path.as_ref()))
+}
+
+/// Gives a file to another owner, without following a link.
+pub fn chown(path: impl AsRef<Path>, uid: u32, gid: u32) -> Result<(), PathError> {
+    let path = path.as_ref();
+    named("change owner of", path, std::os::unix::fs::lchown(path, Some(uid), Some(gid)))
+}
+
+pub fn set_mode(path: impl AsRef<Path>, mode: u32) -> Result<(), PathError> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = path.as_ref();
+    named("change mode of", path, std::fs::set_permissions(path, PermissionsExt::from_mode(mode)))
+}
+
+/// Writes a file so that it is either absent or whole, even if the machine stops half-way.
+pub fn write_whole(path: impl AsRef<Path>, content: &[u8], mode: u32) -> Result<(), PathError> {
+    use std::{io::Write, os::unix::fs::OpenOptionsExt};
+    let path = path.as_ref();
+    let partial = path.with_extension("partial");
+    let written = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(&partial)
+        .and_then(|mut file| file.write_all(content));
+    named("write", &partial, written)?;
+    named("write", path, std::fs::rename(&partial, path))
+}
+
+pub fn symlink(content: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<(), PathError> {
+    named("link", path.as_ref(), std::os::unix::fs::symlink(content, path.as_ref()))
+}
+
+pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), PathError> {
+    named("move", from.as_ref(), std::fs::rename(from.as_ref(), to))
+}

@@ -2,5 +2,18 @@
 
 #![expect(unsafe_code, reason = "this crate is where the kernel's raw interfaces become safe")]
 
+pub mod cgroup;
 pub mod command;
+pub mod exec;
+pub mod fork;
 pub mod fs;
+pub mod identity;
+pub mod inherited;
+pub mod memfd;
+pub mod message;
+pub mod mount;
+pub mod netns;
+pub mod process;
+pub mod tree;
+pub mod unix;
+pub mod userns;

@@ -1,0 +1,310 @@
+//! Control groups, version 1 and 2.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
+
+use rustix::process::Pid;
+
+use crate::fs::{self, PathError};
+
+/// The length of a scheduling period; limits are given per period.
+const CPU_PERIOD_US: u64 = 100_000;
+
+/// How this machine arranges its control groups.
+#[derive(Debug, Clone)]
+pub enum Layout {
+    /// One tree per controller; some may share theirs.
+    V1 { trees: Controllers },
+    /// One tree for all.
+    V2 { tree: PathBuf },
+}
+
+/// A directory for each controller that a sandbox needs.
+#[derive(Debug, Clone)]
+pub struct Controllers {
+    cpu: PathBuf,
+    memory: PathBuf,
+    pids: PathBuf,
+    freezer: PathBuf,
+}
+
+impl Controllers {
+    fn same(path: PathBuf) -> Self {
+        Self { cpu: path.clone(), memory: path.clone(), pids: path.clone(), freezer: path }
+    }
+
+    fn below(&self, parent: &str, name: &str) -> Self {
+        let below = |tree: &PathBuf| tree.join(parent).join(name);
+        Self {
+            cpu: below(&self.cpu),
+            memory: below(&self.memory),
+            pids: below(&self.pids),
+            freezer: below(&self.freezer),
+        }
+    }
+
+    /// Each directory once.
+    fn distinct(&self) -> Vec<&PathBuf> {
+        let mut all = vec![&self.cpu, &self.memory, &self.pids, &self.freezer];
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+/// What a group may use; what is absent is not limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub cpu_millis: Option<u64>,
+    /// Memory and swap together.
+    pub memory_bytes: Option<u64>,
+    pub pids: Option<u32>,
+}
+
+impl Layout {
+    /// Finds the mounted trees, or says which controller is missing.
+    pub fn find() -> Result<Self, io::Error> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(io::Error::other)?;
+        Self::from_mountinfo(&mounts, &|tree| {
+            fs::read_to_string(tree.join("cgroup.controllers")).unwrap_or_default()
+        })
+    }
+
+    fn from_mountinfo(
+        mounts: &str,
+        v2_controllers: &dyn Fn(&Path) -> String,
+    ) -> Result<Self, io::Error> {
+        let mut v1: Vec<(PathBuf, String)> = Vec::new();
+        for line in mounts.lines() {
+            let Some((place, source)) = line.split_once(" - ") else { continue };
+            let Some(at) = place.split(' ').nth(4).map(PathBuf::from) else { continue };
+            let mut source = source.split(' ');
+            match source.next() {
+                Some("cgroup2") => {
+                    let has = v2_controllers(&at);
+                    let has: Vec<&str> = has.split_whitespace().collect();
+                    if ["cpu", "memory", "pids"].iter().all(|name| has.contains(name)) {
+                        return Ok(Self::V2 { tree: at });
+                    }
+                }
+                Some("cgroup") => v1.push((at, source.nth(1).unwrap_or_default().to_owned())),
+                _ => {}
+            }
+        }
+        let find = |name: &str| {
+            let tree =
+                v1.iter().find(|(_, options)| options.split(',').any(|option| option == name));
+            tree.map(|(at, _)| at.clone()).ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::NotFound,
+                    format!("the cgroup controller {name} is not mounted"),
+                )
+            })
+        };
+        let trees = Controllers {
+            cpu: find("cpu")?,
+            memory: find("memory")?,
+            pids: find("pids")?,
+            freezer: find("freezer")?,
+        };
+        Ok(Self::V1 { trees })
+    }
+
+    /// Prepares the group that will hold all of ours.
+    pub fn prepare(&self, parent: &str) -> Result<(), PathError> {
+        match self {
+            Self::V1 { trees } => {
+                trees.distinct().iter().try_for_each(|tree| fs::create_dir_all(tree.join(parent)))
+            }
+            Self::V2 { tree } => {
+                fs::create_dir_all(tree.join(parent))?;
+                for group in [tree.clone(), tree.join(parent)] {
+                    fs::write(group.join("cgroup.subtree_control"), "+cpu +memory +pids")?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The group `parent/name`, which may or may not exist.
+    pub fn group(&self, parent: &str, name: &str) -> Group {
+        let (version, trees) = match self {
+            Self::V1 { trees } => (Version::V1, trees.clone()),
+            Self::V2 { tree } => (Version::V2, Controllers::same(tree.clone())),
+        };
+        Group { version, at: trees.below(parent, name) }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    V1,
+    V2,
+}
+
+/// One control group: a directory, or under version 1 one per controller.
+#[derive(Debug, Clone)]
+pub struct Group {
+    version: Version,
+    at: Controllers,
+}
+
+impl Group {
+    /// Makes the group with its limits.
+    pub fn create(&self, limits: &Limits) -> Result<(), PathError> {
+        for path in self.at.distinct() {
+            fs::create_dir_all(path)?;
+        }
+        self.limit(limits)
+    }
+
+    fn limit(&self, limits: &Limits) -> Result<(), PathError> {
+        let quota = limits.cpu_millis.map(|millis| (millis * CPU_PERIOD_US / 1000).max(1000));
+        match self.version {
+            Version::V1 => {
+                if let Some(quota) = quota {
+                    set(&self.at.cpu, "cpu.cfs_period_us", CPU_PERIOD_US)?;
+                    set(&self.at.cpu, "cpu.cfs_quota_us", quota)?;
+                }
+                if let Some(bytes) = limits.memory_bytes {
+                    set(&self.at.memory, "memory.limit_in_bytes", bytes)?;
+                    // Kernels without swap accounting have no such file, and then no swap either
+                    // counts against the group.
+                    match set(&self.at.memory, "memory.memsw.limit_in_bytes", bytes) {
+                        Err(error) if is_absent(&error) => {}
+                        result => result?,
+                    }
+                }
+                if let Some(pids) = limits.pids {
+                    set(&self.at.pids, "pids.max", pids)?;
+                }
+            }
+            Version::V2 => {
+                if let Some(quota) = quota {
+                    set(&self.at.cpu, "cpu.max", format!("{quota} {CPU_PERIOD_US}"))?;
+                }
+                if let Some(bytes) = limits.memory_bytes {
+                    set(&self.at.memory, "memory.max", bytes)?;
+                    match set(&self.at.memory, "memory.swap.max", 0) {
+                        Err(error) if is_absent(&error) => {}
+                        result => result?,
+                    }
+                }
+                if let Some(pids) = limits.pids {
+                    set(&self.at.pids, "pids.max", pids)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The files into which a process writes `0` to join the group.
+    pub fn doors(&self) -> Vec<PathBuf> {
+        self.at.distinct().into_iter().map(|path| path.join("cgroup.procs")).collect()
+    }
+
+    /// The processes in the group; none if it does not exist.
+    pub fn processes(&self) -> Vec<Pid> {
+        let procs = fs::read_to_string(self.at.pids.join("cgroup.procs")).unwrap_or_default();
+        procs.lines().filter_map(|line| line.parse().ok()).filter_map(Pid::from_raw).collect()
+    }
+
+    /// Stops every process of the group where it stands.
+    pub fn freeze(&self) -> Result<(), PathError> {
+        match self.version {
+            Version::V1 => set(&self.at.freezer, "freezer.state", "FROZEN"),
+            Version::V2 => set(&self.at.freezer, "cgroup.freeze", 1),
+        }
+    }
+
+    /// Lets them go on.
+    pub fn thaw(&self) -> Result<(), PathError> {
+        match self.version {
+            Version::V1 => set(&self.at.freezer, "freezer.state", "THAWED"),
+            Version::V2 => set(&self.at.freezer, "cgroup.freeze", 0),
+        }
+    }
+
+    /// Whether the group is stopped or about to be.
+    pub fn is_frozen(&self) -> bool {
+        let (file, thawed) = match self.version {
+            Version::V1 => ("freezer.state", "THAWED"),
+            Version::V2 => ("cgroup.freeze", "0"),
+        };
+        fs::read_to_string(self.at.freezer.join(file)).is_ok_and(|text| text.trim() != thawed)
+    }
+
+    /// How many processes of the group the kernel has ended for lack of memory.
+    pub fn oom_kills(&self) -> u64 {
+        let file = match self.version {
+            Version::V1 => "memory.oom_control",
+            Version::V2 => "memory.events",
+        };
+        let text = fs::read_to_string(self.at.memory.join(file)).unwrap_or_default();
+        text.lines()
+            .filter_map(|line| line.strip_prefix("oom_kill "))
+            .find_map(|count| count.trim().parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// Removes the group, which must have no processes. Absence is success.
+    pub fn remove(&self) -> io::Result<()> {
+        for path in self.at.distinct() {
+            match rustix::fs::rmdir(path) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set(group: &Path, file: &str, value: impl fmt::Display) -> Result<(), PathError> {
+    fs::write(group.join(file), format!("{value}"))
+}
+
+fn is_absent(error: &PathError) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.kind() == io::ErrorKind::PermissionDenied
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V1: &str = "\
+30 29 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755
+31 30 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+32 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+33 30 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+34 30 0:30 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids
+35 30 0:31 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer
+";
+
+    #[test]
+    fn separate_trees_are_version_one_even_beside_an_empty_version_two() {
+        let Layout::V1 { trees } = Layout::from_mountinfo(V1, &|_| String::new()).unwrap() else {
+            panic!("not version 1")
+        };
+        assert_eq!(trees.cpu, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+        assert_eq!(trees.pids, Path::new("/sys/fs/cgroup/pids"));
+    }
+
+    #[test]
+    fn one_tree_with_all_controllers_is_version_two() {
+        let mounts = "31 30 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let layout = Layout::from_mountinfo(mounts, &|_| "cpuset cpu io memory pids".to_owned());
+        assert!(
+            matches!(layout.unwrap(), Layout::V2 { tree } if tree == Path::new("/sys/fs/cgroup"))
+        );
+    }
+
+    #[test]
+    fn a_missing_controller_is_named() {
+        let without_pids: String =
+            V1.lines().filter(|line| !line.contains("pids")).flat_map(|l| [l, "\n"]).collect();
+        let error = Layout::from_mountinfo(&without_pids, &|_| String::new()).unwrap_err();
+        assert!(error.to_string().contains("pids"), "{error}");
+    }
+}

@@ -1,0 +1,89 @@
+//! Mounts that exist before they have a place: made, configured, then attached.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use rustix::{
+    fs::CWD,
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+        fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+    },
+};
+
+pub use rustix::mount::MountAttrFlags as Attributes;
+
+/// An option of a file system.
+#[derive(Debug, Clone, Copy)]
+pub enum FsOption<'a> {
+    Flag(&'a str),
+    Text(&'a str, &'a str),
+}
+
+/// A new instance of a file system, not yet attached anywhere.
+pub fn filesystem(
+    kind: &str,
+    options: &[FsOption<'_>],
+    attributes: MountAttrFlags,
+) -> io::Result<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for option in options {
+        match option {
+            FsOption::Flag(key) => fsconfig_set_flag(&context, *key)?,
+            FsOption::Text(key, value) => fsconfig_set_string(&context, *key, *value)?,
+        }
+    }
+    fsconfig_create(&context)?;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// A second view of an existing directory or file, without the mounts below it, not yet attached.
+pub fn view(path: &Path) -> io::Result<OwnedFd> {
+    Ok(open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?)
+}
+
+/// Gives a mount its place.
+pub fn attach(mount: impl AsFd, target: &Path) -> io::Result<()> {
+    Ok(move_mount(mount, c"", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
+/// Adds attributes such as read-only to a mount.
+pub fn restrict(mount: impl AsFd, attributes: MountAttrFlags) -> io::Result<()> {
+    set_attributes(mount.as_fd(), &MountAttributes { set: attributes.bits().into(), ..NONE })
+}
+
+/// Shows the files of a detached mount with their owners translated by `user_namespace`.
+pub fn map_ids(mount: impl AsFd, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
+    let userns = u64::try_from(user_namespace.as_raw_fd()).map_err(io::Error::other)?;
+    set_attributes(mount.as_fd(), &MountAttributes { set: libc::MOUNT_ATTR_IDMAP, userns, ..NONE })
+}
+
+/// `struct mount_attr` of `mount_setattr(2)`.
+#[repr(C)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns: u64,
+}
+
+const NONE: MountAttributes = MountAttributes { set: 0, clear: 0, propagation: 0, userns: 0 };
+
+fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttributes) -> io::Result<()> {
+    // SAFETY: the structure has the layout of version 0 and its size says so; the kernel only
+    // reads it during the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            std::ptr::from_ref(attributes),
+            size_of::<MountAttributes>(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

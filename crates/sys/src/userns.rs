@@ -1,0 +1,61 @@
+//! User namespaces: which ids a sandbox has, and which ids of the host they are.
+
+use std::{fs::File, io, os::fd::OwnedFd};
+
+use rustix::{process::Signal, thread::UnshareFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::fork::{Fork, SingleThread, fork};
+
+/// How many ids a sandbox has: 0 to 65535, of which 65534 is nobody.
+pub const RANGE: u32 = 65_536;
+
+/// The first of [`RANGE`] ids of the host that belong to one sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct IdBase(pub u32);
+
+/// A user namespace in which 0 is `base` outside.
+///
+/// The namespace lives as long as the descriptor; the process that made it is gone again.
+pub fn user_namespace(alone: &SingleThread, base: IdBase) -> io::Result<OwnedFd> {
+    match fork(alone, UnshareFlags::NEWUSER)? {
+        Fork::Child => {
+            loop {
+                // Waits for the signal that ends it; the parent only needs its namespace.
+                rustix::event::pause();
+            }
+        }
+        Fork::Parent { child, pidfd } => {
+            let namespace = mapped(child, base);
+            rustix::process::pidfd_send_signal(&pidfd, Signal::KILL)?;
+            rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty())?;
+            namespace
+        }
+    }
+}
+
+fn mapped(child: rustix::process::Pid, base: IdBase) -> io::Result<OwnedFd> {
+    let proc = format!("/proc/{}", child.as_raw_pid());
+    let map = format!("0 {} {RANGE}", base.0);
+    for file in ["uid_map", "gid_map"] {
+        crate::fs::write(format!("{proc}/{file}"), &map).map_err(io::Error::other)?;
+    }
+    Ok(File::open(format!("{proc}/ns/user"))?.into())
+}
+
+/// Makes this process root of `namespace`, with all capabilities there and none outside.
+pub fn become_root_of(_alone: &SingleThread, namespace: &OwnedFd) -> io::Result<()> {
+    use rustix::{
+        process::{Gid, Uid},
+        thread::{
+            LinkNameSpaceType, move_into_link_name_space, set_thread_groups, set_thread_res_gid,
+            set_thread_res_uid,
+        },
+    };
+    move_into_link_name_space(std::os::fd::AsFd::as_fd(namespace), Some(LinkNameSpaceType::User))?;
+    set_thread_groups(&[])?;
+    set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
+    set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
+    Ok(())
+}
