@@ -1,1 +1,20 @@
-//! Reverse proxy into sandboxes: endpoint resolution, routing, streaming.
+//! Reverse proxy into sandboxes.
+//!
+//! A [`Gateway`] forwards one request to one port of one sandbox over [`osb_core::Runtime::dial`]:
+//! streaming both ways, byte for byte in path and query, with connections kept for the next
+//! request. Who may call what is decided by the caller; this crate only keeps the system's own
+//! credentials from reaching the service behind.
+
+mod body;
+mod caller;
+mod dialler;
+mod error;
+mod gateway;
+mod headers;
+mod tunnel;
+mod wire;
+
+pub use body::Body;
+pub use caller::Caller;
+pub use error::{Fault, GatewayError, Stage};
+pub use gateway::{Gateway, Route};
