@@ -1,0 +1,15 @@
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What the sandbox uses now. Every field is always present.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Metrics {
+    /// Processors that the sandbox may use.
+    pub cpu_count: f64,
+    /// Share of them in use, 0 to 100.
+    pub cpu_used_pct: f64,
+    pub mem_total_mib: f64,
+    pub mem_used_mib: f64,
+    /// When it was measured, in milliseconds since 1970.
+    pub timestamp: i64,
+}
