@@ -1,1 +1,13 @@
-//! The runtime on this host: namespaces, overlay and cgroups, with nothing else installed.
+//! The runtime on this host: namespaces, an overlay and control groups, with nothing else
+//! installed.
+//!
+//! [`Native`] is what the server holds. It never forks: a single-threaded helper process, the
+//! spawner, makes each sandbox and hands back a descriptor for its first process.
+
+mod ids;
+mod native;
+mod sandbox;
+mod spawner;
+
+pub use native::{Config, Native, StartError};
+pub use spawner::spawner_main;

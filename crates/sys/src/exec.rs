@@ -1,10 +1,40 @@
 //! Becoming another program.
 
-use std::{ffi::CStr, io, os::fd::AsRawFd, os::fd::BorrowedFd};
+use std::{
+    ffi::CStr,
+    io,
+    os::fd::{AsRawFd, BorrowedFd},
+};
 
-/// Replaces this process by the program behind `program`, with an empty environment. Returns only
-/// if that failed.
-pub fn exec_fd(program: BorrowedFd<'_>, argv: &[&CStr]) -> io::Error {
+use crate::fork::SingleThread;
+
+/// Replaces this process by the program behind `program`, with an empty environment and with
+/// `handed` as its descriptors 3, 4 and so on; of the others it has only the standard three.
+///
+/// Returns only if that failed. The caller then owns no descriptor below `3 + handed.len()` but
+/// the standard ones, so all that it still needs must lie above.
+pub fn exec_fd(
+    _alone: &SingleThread,
+    program: BorrowedFd<'_>,
+    argv: &[&CStr],
+    handed: &[BorrowedFd<'_>],
+) -> io::Error {
+    let mut next = 3;
+    let above = 3 + i32::try_from(handed.len()).unwrap_or(i32::MAX - 3);
+    if handed.iter().chain([&program]).any(|fd| fd.as_raw_fd() < above) {
+        return io::Error::other("a descriptor lies where another one must go");
+    }
+    for fd in handed {
+        // SAFETY: `next` is below every descriptor that the caller still uses, by the contract
+        // of this function, and no other thread exists that could use it.
+        if unsafe { libc::dup2(fd.as_raw_fd(), next) } == -1 {
+            return io::Error::last_os_error();
+        }
+        next += 1;
+    }
+    if let Err(error) = close_on_exec_from(next.unsigned_abs()) {
+        return error;
+    }
     let mut pointers: Vec<*const libc::c_char> = argv.iter().map(|arg| arg.as_ptr()).collect();
     pointers.push(std::ptr::null());
     let environment: [*const libc::c_char; 1] = [std::ptr::null()];
@@ -31,7 +61,7 @@ pub fn exit_now(code: i32) -> ! {
 }
 
 /// Marks every descriptor from `first` on to be closed when this process becomes another program.
-pub fn close_on_exec_from(first: u32) -> io::Result<()> {
+fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: with CLOSE_RANGE_CLOEXEC the call closes nothing, so no descriptor that safe code
     // owns becomes invalid.
     let result =

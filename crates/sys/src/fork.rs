@@ -6,7 +6,10 @@ use std::{
     os::fd::{FromRawFd, OwnedFd},
 };
 
-use rustix::{process::Pid, thread::UnshareFlags};
+use rustix::{
+    process::Pid,
+    thread::{UnshareFlags, unshare_unsafe},
+};
 
 /// Proof that this process has one thread, so that a child made by `clone3` may run ordinary code:
 /// no other thread can have held a lock at that moment.
@@ -63,6 +66,17 @@ pub fn fork(_alone: &SingleThread, namespaces: UnshareFlags) -> io::Result<Fork>
             Ok(Fork::Parent { child, pidfd })
         }
     }
+}
+
+/// Moves this process into new namespaces.
+pub fn unshare(_alone: &SingleThread, namespaces: UnshareFlags) -> io::Result<()> {
+    if namespaces.intersects(UnshareFlags::FILES) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "descriptors are not a namespace"));
+    }
+    // SAFETY: without FILES no descriptor changes its meaning, and `SingleThread` says that no
+    // other thread is left behind in the old namespaces.
+    unsafe { unshare_unsafe(namespaces)? };
+    Ok(())
 }
 
 /// `struct clone_args` in its first version (64 bytes), which every kernel with `clone3` knows.

@@ -14,6 +14,7 @@ pub mod message;
 pub mod mount;
 pub mod netns;
 pub mod process;
+pub mod ready;
 pub mod tree;
 pub mod unix;
 pub mod userns;

@@ -9,10 +9,14 @@ use std::{
 use rustix::{
     fs::CWD,
     mount::{
-        FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
-        fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
+        OpenTreeFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
+        mount_change, move_mount, open_tree,
     },
+    thread::UnshareFlags,
 };
+
+use crate::fork::{SingleThread, unshare};
 
 pub use rustix::mount::MountAttrFlags as Attributes;
 
@@ -21,6 +25,12 @@ pub use rustix::mount::MountAttrFlags as Attributes;
 pub enum FsOption<'a> {
     Flag(&'a str),
     Text(&'a str, &'a str),
+}
+
+/// Gives this process a copy of the mounts that no longer follows the host's, nor the host its.
+pub fn leave_host_mounts(alone: &SingleThread) -> io::Result<()> {
+    unshare(alone, UnshareFlags::NEWNS)?;
+    Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
 }
 
 /// A new instance of a file system, not yet attached anywhere.

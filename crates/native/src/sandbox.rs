@@ -1,0 +1,166 @@
+//! What a sandbox is on this host: a directory, a control group, and a process.
+//!
+//! The directory is made first and goes last, so whatever a crash leaves can be found by it:
+//!
+//! ```text
+//! sandboxes/<id>/state.json   the spec and the range of ids
+//!               /upper/       the sandbox's own files
+//!               /work/        the overlay's own
+//!               /execd.sock   where execd listens; nobody inside can see it
+//!               /exit.json    how it ended, once it has
+//! ```
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use osb_api::SandboxId;
+use osb_core::{Exit, SandboxSpec, agent::Boot};
+use osb_image::Rootfs;
+use osb_sys::{
+    cgroup::{Group, Layout, Limits},
+    fs::{self, PathError},
+    memfd, unix,
+    userns::IdBase,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::spawner::{RootPlan, Spawn};
+
+const SOCKET: &str = "execd.sock";
+/// How many processes a sandbox may have that says nothing about it.
+const DEFAULT_PIDS: u32 = 4096;
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The places that a sandbox has, whether or not anything is there.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) id: SandboxId,
+    directory: PathBuf,
+    pub(crate) group: Group,
+}
+
+/// What is written down about a sandbox.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) spec: SandboxSpec,
+    pub(crate) base: IdBase,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Ending {
+    Code(i32),
+    Signal(i32),
+    OutOfMemory,
+    Unknown,
+}
+
+impl Place {
+    pub(crate) fn new(sandboxes: &Path, layout: &Layout, parent: &str, id: SandboxId) -> Self {
+        let name = id.to_string();
+        Self { id, directory: sandboxes.join(&name), group: layout.group(parent, &name) }
+    }
+
+    /// Makes the directory and the control group, and everything that the spawner needs to be
+    /// handed: its instructions, and the descriptors of execd's [`Boot`] and listener.
+    pub(crate) fn prepare(
+        &self,
+        state: &State,
+        rootfs: &Rootfs,
+        cover: &Path,
+    ) -> Result<(Spawn, OwnedFd, OwnedFd), PathError> {
+        let at = |name: &str| self.directory.join(name);
+        let named = |name: &str| {
+            let path = at(name);
+            move |error: io::Error| PathError::new("make", path, error)
+        };
+        fs::create_dir(&self.directory, 0o700)?;
+        let text = serde_json::to_vec(state).map_err(io::Error::from);
+        fs::write_whole(at("state.json"), &text.map_err(named("state.json"))?, 0o600)?;
+        fs::create_dir(at("work"), 0o700)?;
+        fs::create_dir(at("upper"), 0o755)?;
+        fs::chown(at("upper"), state.base.0, state.base.0)?;
+        let resources = &state.spec.resources;
+        self.group.create(&Limits {
+            cpu_millis: resources.cpu.map(osb_core::Cpu::millis),
+            memory_bytes: resources.memory.map(osb_core::Memory::bytes),
+            pids: Some(resources.pids.unwrap_or(DEFAULT_PIDS)),
+        })?;
+        let listener = unix::listen(&self.directory, SOCKET).map_err(named(SOCKET))?;
+        let boot = serde_json::to_vec(&boot(&state.spec)).map_err(io::Error::from);
+        let boot = boot.and_then(|text| memfd::with_content("boot", &text));
+        let spawn = Spawn {
+            hostname: "sandbox".to_owned(),
+            base: state.base,
+            root: RootPlan {
+                stage: cover.to_owned(),
+                layers: rootfs.layers.clone(),
+                upper: at("upper"),
+                work: at("work"),
+                views: rootfs.views.iter().map(|view| view.path.clone()).collect(),
+            },
+            doors: self.group.doors(),
+        };
+        Ok((spawn, boot.map_err(named("boot"))?.into(), listener.into()))
+    }
+
+    /// What is written down, if it can be read.
+    pub(crate) fn state(&self) -> Result<State, io::Error> {
+        let text = fs::read(self.directory.join("state.json")).map_err(io::Error::other)?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+
+    pub(crate) fn connect(&self) -> io::Result<std::os::unix::net::UnixStream> {
+        unix::connect(&self.directory, SOCKET)
+    }
+
+    /// Writes down how the sandbox ended, for the next server.
+    pub(crate) fn record(&self, exit: Exit) -> Result<(), PathError> {
+        let ending = match exit {
+            Exit::Code(code) => Ending::Code(code),
+            Exit::Signal(signal) => Ending::Signal(signal),
+            Exit::OutOfMemory => Ending::OutOfMemory,
+            Exit::Unknown => Ending::Unknown,
+        };
+        let path = self.directory.join("exit.json");
+        let text = serde_json::to_vec(&ending).map_err(io::Error::from);
+        let text = text.map_err(|error| PathError::new("write", &path, error))?;
+        fs::write_whole(path, &text, 0o600)
+    }
+
+    /// How it ended, if that was written down.
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        let text = fs::read(self.directory.join("exit.json")).ok()?;
+        Some(match serde_json::from_slice(&text).ok()? {
+            Ending::Code(code) => Exit::Code(code),
+            Ending::Signal(signal) => Exit::Signal(signal),
+            Ending::OutOfMemory => Exit::OutOfMemory,
+            Ending::Unknown => Exit::Unknown,
+        })
+    }
+
+    /// Moves the directory to where it only waits to be deleted. Absence is success.
+    pub(crate) fn discard(&self, removed: &Path) -> Result<Option<PathBuf>, PathError> {
+        let aside = removed.join(self.id.to_string());
+        match fs::rename(&self.directory, &aside) {
+            Ok(()) => Ok(Some(aside)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn boot(spec: &SandboxSpec) -> Boot {
+    let mut env = spec.env.clone();
+    for (key, value) in [("PATH", PATH), ("HOME", "/root"), ("LANG", "C.UTF-8"), ("USER", "root")] {
+        env.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+    }
+    Boot {
+        token: spec.token.clone(),
+        entrypoint: spec.entrypoint.clone(),
+        env,
+        workdir: "/".to_owned(),
+    }
+}

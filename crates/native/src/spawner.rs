@@ -1,0 +1,14 @@
+//! The spawner: the one process that forks.
+//!
+//! It has a single thread and does one thing at a time, so a fork in it is an ordinary fork. It
+//! ends when the server does; the sandboxes it made live on and belong to the host's init then.
+
+mod child;
+mod handle;
+mod protocol;
+mod root;
+mod serve;
+
+pub(crate) use handle::{Spawner, outcome};
+pub(crate) use protocol::{Ended, RootPlan, Spawn};
+pub use serve::spawner_main;

@@ -1,0 +1,136 @@
+//! The road of a new process from fork to execd.
+
+use std::{
+    convert::Infallible,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use osb_sys::{
+    exec,
+    fork::{self, SingleThread},
+    netns, userns,
+};
+use rustix::{
+    fs::{Mode, OFlags},
+    io::{Errno, fcntl_dupfd_cloexec},
+    process::{Resource, Rlimit, setrlimit},
+    thread::{
+        CapabilitySet, UnshareFlags, capability_is_in_bounding_set,
+        remove_capability_from_bounding_set, set_no_new_privs,
+    },
+};
+
+use super::{
+    protocol::{Failure, Spawn, Step},
+    root,
+};
+
+/// Descriptors at or above this number are ours to keep; those below go to execd.
+const OURS: i32 = 64;
+
+/// What root in a sandbox keeps of its powers, all of them over its own namespace only.
+const KEPT: CapabilitySet = CapabilitySet::AUDIT_WRITE
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::MKNOD)
+    .union(CapabilitySet::NET_BIND_SERVICE)
+    .union(CapabilitySet::NET_RAW)
+    .union(CapabilitySet::SETFCAP)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETPCAP)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::SYS_CHROOT);
+
+/// The descriptors that come with a request.
+pub(super) struct Handed {
+    program: OwnedFd,
+    boot: OwnedFd,
+    listener: OwnedFd,
+    status: OwnedFd,
+}
+
+impl Handed {
+    pub(super) fn take(fds: Vec<OwnedFd>) -> Result<Self, Failure> {
+        let wrong = || std::io::Error::other("the request came without its descriptors");
+        let [program, boot, listener, status]: [OwnedFd; 4] =
+            fds.try_into().map_err(|_| wrong()).step("take the descriptors")?;
+        let up = |fd: OwnedFd| fcntl_dupfd_cloexec(fd, OURS).step("move a descriptor");
+        Ok(Self {
+            program: up(program)?,
+            boot: up(boot)?,
+            listener: up(listener)?,
+            status: up(status)?,
+        })
+    }
+
+    /// Tells the server what went wrong. If even that fails, the pipe's end without execd's
+    /// socket answering says enough.
+    pub(super) fn report(&self, failure: &Failure) {
+        if let Ok(text) = serde_json::to_vec(failure) {
+            rustix::io::write(&self.status, &text).ok();
+        }
+    }
+}
+
+/// Turns this freshly forked process into the first process of a sandbox.
+pub(super) fn become_execd(
+    alone: &SingleThread,
+    spawn: &Spawn,
+    handed: &Handed,
+    users: &OwnedFd,
+) -> Result<Infallible, Failure> {
+    // First of all, so that whatever happens later is inside the group and can be found there.
+    for door in &spawn.doors {
+        osb_sys::fs::write(door, "0").step("enter the control group")?;
+    }
+    fork::unshare(alone, UnshareFlags::NEWCGROUP).step("make a control group namespace")?;
+    rustix::process::setsid().step("start a session")?;
+    rustix::system::sethostname(spawn.hostname.as_bytes()).step("set the host name")?;
+    netns::bring_up_loopback().step("bring up the loopback interface")?;
+    osb_sys::fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
+        .step("open low ports to everybody inside")?;
+
+    root::enter(&spawn.root, users.as_fd(), spawn.base)?;
+
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .step("open /dev/null")?;
+    rustix::stdio::dup2_stdin(&null).step("detach standard input")?;
+    rustix::stdio::dup2_stdout(&null).step("detach standard output")?;
+    rustix::stdio::dup2_stderr(&null).step("detach standard error")?;
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    setrlimit(Resource::Core, none).step("forbid core dumps")?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+
+    let users = fcntl_dupfd_cloexec(users, OURS).step("move a descriptor")?;
+    userns::become_root_of(alone, &users).step("enter the user namespace")?;
+    drop_powers().step("give up capabilities")?;
+    set_no_new_privs(true).step("forbid new privileges")?;
+
+    let error = exec::exec_fd(
+        alone,
+        handed.program.as_fd(),
+        &[c"execd", c"--boot"],
+        &[handed.boot.as_fd(), handed.listener.as_fd()],
+    );
+    Err(Failure::new("start execd", &error))
+}
+
+/// Takes everything but [`KEPT`] from the set of capabilities that a program can ever gain.
+fn drop_powers() -> rustix::io::Result<()> {
+    for bit in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << bit);
+        match capability_is_in_bounding_set(capability) {
+            Ok(true) if !KEPT.contains(capability) => {
+                remove_capability_from_bounding_set(capability)?;
+            }
+            Ok(_) => {}
+            // Past the last one that this kernel knows.
+            Err(Errno::INVAL) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

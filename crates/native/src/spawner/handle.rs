@@ -1,0 +1,198 @@
+//! The server's side of the spawner.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    process::{Child, Stdio},
+};
+
+use osb_sys::{message, ready};
+use rustix::io::ioctl_fionbio;
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::{mpsc, oneshot},
+};
+use tokio_util::task::TaskTracker;
+
+use super::protocol::{Ended, Failure, Reply, Request, Spawn};
+
+/// How many requests may wait for the spawner.
+const QUEUE: usize = 256;
+
+type Answer = io::Result<(Reply, Vec<OwnedFd>)>;
+
+/// A line to the spawner process, which is started when it is first needed, and again when it
+/// has died.
+#[derive(Debug, Clone)]
+pub(crate) struct Spawner {
+    jobs: mpsc::Sender<Job>,
+}
+
+#[derive(Debug)]
+struct Job {
+    request: Request,
+    fds: Vec<OwnedFd>,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// A first process, just made.
+#[derive(Debug)]
+pub(crate) struct Spawned {
+    pub(crate) pid: i32,
+    pub(crate) pidfd: OwnedFd,
+}
+
+impl Spawner {
+    /// `program` and `arguments` start a process that runs [`super::spawner_main`].
+    pub(crate) fn start(command: Vec<String>, tasks: &TaskTracker) -> Self {
+        let (jobs, inbox) = mpsc::channel(QUEUE);
+        tasks.spawn(operate(command, inbox));
+        Self { jobs }
+    }
+
+    /// Has a sandbox made. `fds` are those of [`Request::Spawn`].
+    pub(crate) async fn spawn(&self, spawn: Spawn, fds: [OwnedFd; 4]) -> io::Result<Spawned> {
+        match self.ask(Request::Spawn(spawn), fds.into()).await? {
+            (Reply::Spawned { pid }, fds) => {
+                let pidfd = fds.into_iter().next();
+                let pidfd = pidfd.ok_or_else(|| io::Error::other("no descriptor came back"))?;
+                Ok(Spawned { pid, pidfd })
+            }
+            (Reply::Failed(failure), _) => Err(io::Error::other(failure)),
+            (Reply::Reaped(_), _) => Err(out_of_step()),
+        }
+    }
+
+    /// The exit status of a process that has ended, if this spawner made it.
+    pub(crate) async fn reap(&self, pid: i32) -> io::Result<Option<Ended>> {
+        match self.ask(Request::Reap { pid }, Vec::new()).await?.0 {
+            Reply::Reaped(ended) => Ok(ended),
+            Reply::Spawned { .. } | Reply::Failed(_) => Err(out_of_step()),
+        }
+    }
+
+    async fn ask(&self, request: Request, fds: Vec<OwnedFd>) -> Answer {
+        let (answer, asked) = oneshot::channel();
+        self.jobs.send(Job { request, fds, answer }).await.map_err(|_| lost())?;
+        asked.await.map_err(|_| lost())?
+    }
+}
+
+fn lost() -> io::Error {
+    io::Error::other("the spawner process has ended")
+}
+
+fn out_of_step() -> io::Error {
+    io::Error::other("the spawner answered another question")
+}
+
+/// A running spawner and those who wait for its replies, oldest first.
+struct Line {
+    channel: AsyncFd<OwnedFd>,
+    process: Child,
+    waiting: VecDeque<oneshot::Sender<Answer>>,
+}
+
+async fn operate(command: Vec<String>, mut inbox: mpsc::Receiver<Job>) {
+    let mut line: Option<Line> = None;
+    loop {
+        let job = match &mut line {
+            None => inbox.recv().await,
+            Some(open) => tokio::select! {
+                job = inbox.recv() => job,
+                reply = receive(&open.channel) => {
+                    match reply {
+                        Ok(reply) => {
+                            // A caller that gave up has dropped its end; the sandbox is then
+                            // found and removed through its state directory.
+                            if let Some(answer) = open.waiting.pop_front() {
+                                drop(answer.send(Ok(reply)));
+                            }
+                        }
+                        Err(error) => {
+                            tracing::warn!(%error, "the spawner has ended; the next request starts another");
+                            close(line.take());
+                        }
+                    }
+                    continue;
+                }
+            },
+        };
+        let Some(job) = job else { break };
+        let open = match &mut line {
+            Some(open) => open,
+            None => match dial(&command) {
+                Ok(fresh) => line.insert(fresh),
+                Err(error) => {
+                    drop(job.answer.send(Err(error)));
+                    continue;
+                }
+            },
+        };
+        match send(&open.channel, &job).await {
+            Ok(()) => open.waiting.push_back(job.answer),
+            Err(error) => drop(job.answer.send(Err(error))),
+        }
+    }
+    close(line);
+}
+
+fn dial(command: &[String]) -> io::Result<Line> {
+    let (ours, theirs) = message::channel()?;
+    ioctl_fionbio(&ours, true)?;
+    let (program, arguments) =
+        command.split_first().ok_or_else(|| io::Error::other("no spawner is configured"))?;
+    let process = osb_sys::command::command(program)
+        .args(arguments)
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()?;
+    Ok(Line {
+        channel: ready::register(ours, Interest::READABLE | Interest::WRITABLE)?,
+        process,
+        waiting: VecDeque::new(),
+    })
+}
+
+/// Ends the spawner by closing its channel. Whoever still waits sees the line go dead.
+fn close(line: Option<Line>) {
+    let Some(Line { channel, mut process, waiting }) = line else { return };
+    drop((channel, waiting));
+    // It ends at once: a closed channel is how it is told to.
+    if let Err(error) = process.wait() {
+        tracing::warn!(%error, "cannot collect the spawner");
+    }
+}
+
+async fn send(channel: &AsyncFd<OwnedFd>, job: &Job) -> io::Result<()> {
+    let fds: Vec<BorrowedFd<'_>> = job.fds.iter().map(AsFd::as_fd).collect();
+    loop {
+        let mut ready = channel.writable().await?;
+        match ready.try_io(|channel| message::send(channel.get_ref(), &job.request, &fds)) {
+            Ok(result) => return result,
+            Err(_would_block) => {}
+        }
+    }
+}
+
+async fn receive(channel: &AsyncFd<OwnedFd>) -> Answer {
+    loop {
+        let mut ready = channel.readable().await?;
+        match ready.try_io(|channel| message::receive(channel.get_ref())) {
+            Ok(Ok(Some(reply))) => return Ok(reply),
+            Ok(Ok(None)) => return Err(lost()),
+            Ok(Err(error)) => return Err(error),
+            Err(_would_block) => {}
+        }
+    }
+}
+
+/// What a new process said before it ended, or nothing if it became execd.
+pub(crate) async fn outcome(status: OwnedFd) -> io::Result<Result<(), Failure>> {
+    use tokio::io::AsyncReadExt;
+    let mut said = Vec::new();
+    let pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(status)?;
+    pipe.take(64 * 1024).read_to_end(&mut said).await?;
+    if said.is_empty() { Ok(Ok(())) } else { Ok(Err(serde_json::from_slice(&said)?)) }
+}

@@ -1,0 +1,88 @@
+//! The spawner's own side: a loop of request and reply.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    process::ExitCode,
+};
+
+use osb_sys::{
+    exec,
+    fork::{Fork, SingleThread, fork},
+    message,
+    userns::user_namespace,
+};
+use rustix::{
+    process::{Pid, WaitOptions, waitpid},
+    thread::UnshareFlags,
+};
+
+use super::{
+    child::{self, Handed},
+    protocol::{Ended, Failure, Reply, Request, Spawn, Step},
+};
+
+/// Runs the spawner on the channel that is its standard input, until the server is gone.
+///
+/// To be called first thing in a process of its own, before it has any other thread.
+pub fn spawner_main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = %error, "the spawner cannot go on");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> Result<(), Failure> {
+    let alone = SingleThread::prove().step("be alone in the process")?;
+    osb_sys::mount::leave_host_mounts(&alone).step("take a mount namespace of its own")?;
+    let channel = rustix::stdio::stdin();
+    loop {
+        let Some((request, fds)) = message::receive(channel).step("receive a request")? else {
+            return Ok(());
+        };
+        match request {
+            Request::Spawn(spawn) => match start(&alone, &spawn, fds) {
+                Ok((pid, pidfd)) => reply(&Reply::Spawned { pid: pid.as_raw_pid() }, Some(&pidfd)),
+                Err(failure) => reply(&Reply::Failed(failure), None),
+            },
+            Request::Reap { pid } => reply(&Reply::Reaped(reap(pid)), None),
+        }
+        .step("send a reply")?;
+    }
+}
+
+fn reply(reply: &Reply, pidfd: Option<&OwnedFd>) -> io::Result<()> {
+    let fds: Vec<_> = pidfd.iter().map(|fd| fd.as_fd()).collect();
+    message::send(rustix::stdio::stdin(), reply, &fds)
+}
+
+fn start(
+    alone: &SingleThread,
+    spawn: &Spawn,
+    fds: Vec<OwnedFd>,
+) -> Result<(Pid, OwnedFd), Failure> {
+    let handed = Handed::take(fds)?;
+    let users = user_namespace(alone, spawn.base).step("make a user namespace")?;
+    let namespaces = UnshareFlags::NEWNS
+        | UnshareFlags::NEWPID
+        | UnshareFlags::NEWNET
+        | UnshareFlags::NEWIPC
+        | UnshareFlags::NEWUTS;
+    match fork(alone, namespaces).step("make the namespaces")? {
+        Fork::Parent { child, pidfd } => Ok((child, pidfd)),
+        Fork::Child => {
+            let Err(failure) = child::become_execd(alone, spawn, &handed, &users);
+            handed.report(&failure);
+            exec::exit_now(1)
+        }
+    }
+}
+
+fn reap(pid: i32) -> Option<Ended> {
+    let (_, status) = waitpid(Pid::from_raw(pid), WaitOptions::NOHANG).ok()??;
+    let code = status.exit_status().map(Ended::Code);
+    code.or_else(|| status.terminating_signal().map(Ended::Signal))
+}
