@@ -2,11 +2,13 @@
 //! the conformance suite that every runtime must pass.
 
 mod clock;
+pub mod conformance;
 mod fake;
 mod gate;
 mod line;
 mod news;
 
+pub use crate::conformance;
 pub use clock::TestClock;
 pub use fake::{Call, FakeRuntime};
 pub use gate::Gate;

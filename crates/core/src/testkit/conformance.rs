@@ -1,0 +1,156 @@
+//! The laws that every runtime keeps.
+//!
+//! A runtime's crate gives a [`Harness`] and expands [`conformance!`](crate::conformance) in one of
+//! its integration tests; each law becomes a test of its own.
+
+mod breach;
+mod crowd;
+mod existence;
+mod life;
+mod pause;
+mod reach;
+mod trial;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures_core::future::BoxFuture;
+
+pub use self::breach::Breach;
+use self::trial::Trial;
+use crate::{Runtime, SandboxSpec};
+
+/// A runtime to be tried, and what the laws need to know of it. Each law gets a new one.
+#[async_trait]
+pub trait Harness: Send + Sync {
+    /// The runtime, or the last that was reopened. Its world is empty at first and belongs to this
+    /// harness alone.
+    fn runtime(&self) -> Arc<dyn Runtime>;
+
+    /// Another runtime over the same world, as a restarted server would make it. It begins with
+    /// no memory of the first, which is not used any more.
+    async fn reopen(&self) -> Arc<dyn Runtime>;
+
+    /// A spec with an id of its own, whose entrypoint runs until the sandbox is ended.
+    fn spec(&self) -> SandboxSpec;
+
+    /// An entrypoint that does nothing but end with this code.
+    fn exiting(&self, code: i32) -> Vec<String> {
+        ["sh", "-c", &format!("exit {code}")].map(str::to_owned).to_vec()
+    }
+
+    /// Lets this much time pass, and other tasks run.
+    async fn wait(&self, time: Duration);
+
+    /// How long something may take that should happen.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+}
+
+/// One sentence that is true of every runtime.
+#[derive(Clone, Copy)]
+pub struct Law {
+    pub name: &'static str,
+    check: for<'a> fn(&'a Trial<'a>) -> BoxFuture<'a, Result<(), Breach>>,
+}
+
+impl Law {
+    /// Every law.
+    pub const ALL: &[Self] = crate::__each_law!({ crate::__law_table }());
+
+    /// Tries the law, and leaves an empty world.
+    pub async fn check(&self, harness: &dyn Harness) -> Result<(), Breach> {
+        let trial = Trial::new(harness);
+        let outcome = (self.check)(&trial).await;
+        trial.clean().await;
+        outcome
+    }
+}
+
+impl std::fmt::Debug for Law {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Tries the law of this name and panics if it is broken. Without a harness, as on a machine that
+/// cannot run the runtime, there is nothing to try.
+pub async fn uphold(harness: Option<impl Harness>, name: &str) {
+    let Some(harness) = harness else { return };
+    let law = Law::ALL.iter().find(|law| law.name == name);
+    let outcome = match law {
+        Some(law) => law.check(&harness).await,
+        None => Err(Breach::new(format!("there is no law {name}"))),
+    };
+    if let Err(breach) = outcome {
+        panic!("{} breaks the law {name}: {breach}", harness.runtime().name());
+    }
+}
+
+/// Makes one `#[tokio::test]` of each law. The argument is an `async fn() -> Option<impl Harness>`;
+/// it may answer `None`, once it has said why, where the runtime cannot run.
+#[macro_export]
+macro_rules! conformance {
+    ($make:path) => {
+        $crate::__each_law! { { $crate::__law_tests } ($make) }
+    };
+}
+
+/// The one list of laws, handed to another macro.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __each_law {
+    ({ $($then:tt)* } $args:tt) => {
+        $($then)*! {
+            $args
+            existence::an_ensured_sandbox_is_listed_as_running
+            existence::ensuring_twice_makes_one_sandbox
+            existence::another_spec_conflicts_and_the_first_stays
+            existence::an_unknown_image_is_refused_and_leaves_nothing
+            existence::removing_nothing_succeeds
+            existence::a_removed_sandbox_is_gone
+            existence::a_removed_id_is_free_again
+            reach::dialling_reaches_execd
+            reach::a_dead_port_is_refused_at_once
+            reach::a_sandbox_that_is_not_there_cannot_be_dialled
+            reach::a_removed_sandbox_cannot_be_dialled
+            reach::removal_breaks_open_streams
+            life::a_finished_entrypoint_is_watched
+            life::a_failed_entrypoint_tells_its_code
+            life::an_ended_sandbox_is_listed_until_it_is_removed
+            pause::a_paused_sandbox_is_listed_as_paused_and_resumes
+            pause::pausing_and_resuming_twice_is_doing_it_once
+            pause::a_sandbox_that_is_not_there_cannot_be_paused
+            pause::a_paused_sandbox_can_be_removed
+            crowd::removing_one_sandbox_leaves_the_other_alone
+            crowd::pausing_one_sandbox_leaves_the_other_alone
+            crowd::many_sandboxes_start_at_once
+            crowd::removing_one_sandbox_twice_at_once_succeeds
+            crowd::a_dropped_ensure_can_be_cleaned_up
+            crowd::another_runtime_over_the_world_lists_the_same
+            crowd::another_runtime_over_the_world_has_the_same_powers
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __law_table {
+    (() $($subject:ident::$law:ident)*) => {
+        &[$(Law { name: stringify!($law), check: |trial| Box::pin($subject::$law(trial)) }),*]
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __law_tests {
+    (($make:path) $($subject:ident::$law:ident)*) => {
+        $(
+            #[tokio::test]
+            async fn $law() {
+                $crate::testkit::conformance::uphold($make().await, stringify!($law)).await;
+            }
+        )*
+    };
+}

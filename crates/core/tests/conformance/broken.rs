@@ -1,0 +1,234 @@
+use std::{
+    collections::BTreeSet,
+    os::unix::net::UnixStream,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use futures_core::stream::BoxStream;
+use futures_util::StreamExt as _;
+use osb_api::SandboxId;
+use osb_core::{
+    Dialled, Exit, ImageName, Observed, ObservedState, Pause, Runtime, RuntimeError, SandboxSpec,
+    testkit::FakeRuntime,
+};
+
+/// A fake that keeps every law but one.
+#[derive(Clone)]
+pub(crate) struct Broken {
+    inner: FakeRuntime,
+    fault: Fault,
+    /// What this runtime remembers having ensured and not removed.
+    memory: Arc<Mutex<BTreeSet<SandboxId>>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    EnsuresNothing,
+    NeverStarts,
+    ListsTwice,
+    RefusesSecondEnsure,
+    IgnoresConflicts,
+    ReplacesOnConflict,
+    TakesAnyImage,
+    LeavesRefusedImage,
+    RefusesSecondRemove,
+    ForgetsToRemove,
+    DialsNobody,
+    DialsAnyPort,
+    RefusesTheAbsent,
+    ToldNothing,
+    TellsZero,
+    DropsTheEnded,
+    LiesAboutPaused,
+    RefusesSecondPause,
+    PausesTheAbsent,
+    KeepsThePaused,
+    RemovesAll,
+    PausesAll,
+    OneAtATime,
+    ListsFromMemory,
+    ActsFromMemory,
+}
+
+impl Broken {
+    pub(crate) fn new(fault: Fault) -> Self {
+        Self { inner: FakeRuntime::new(), fault, memory: Arc::default() }
+    }
+
+    pub(crate) fn reopen(&self) -> Self {
+        Self { memory: Arc::default(), ..self.clone() }
+    }
+
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+
+    fn exists(&self, id: SandboxId) -> bool {
+        self.inner.observed(id).is_some()
+    }
+
+    fn memory(&self) -> MutexGuard<'_, BTreeSet<SandboxId>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn power(&self) -> &dyn Pause {
+        Runtime::pause(&self.inner).expect("invariant: this fake can pause")
+    }
+
+    fn remembers(&self, id: SandboxId) -> bool {
+        self.memory().contains(&id)
+    }
+
+    async fn all(&self) -> Vec<SandboxId> {
+        let listed = self.inner.list().await.unwrap_or_default();
+        listed.into_iter().map(|observed| observed.id).collect()
+    }
+
+    fn seen(&self, mut observed: Observed) -> Observed {
+        let lie = match (&observed.state, self.fault) {
+            (ObservedState::Running, Fault::NeverStarts) => Some(ObservedState::Starting),
+            (ObservedState::Paused, Fault::LiesAboutPaused) => Some(ObservedState::Running),
+            (ObservedState::Exited(_), Fault::TellsZero) => {
+                Some(ObservedState::Exited(Exit::Code(0)))
+            }
+            _ => None,
+        };
+        if let Some(lie) = lie {
+            observed.state = lie;
+        }
+        observed
+    }
+}
+
+#[async_trait]
+impl Runtime for Broken {
+    fn name(&self) -> &'static str {
+        "broken"
+    }
+
+    async fn ensure(&self, spec: &SandboxSpec) -> Result<Observed, RuntimeError> {
+        if self.has(Fault::EnsuresNothing) {
+            return Ok(Observed { id: spec.id, state: ObservedState::Running });
+        }
+        if self.has(Fault::OneAtATime) && !self.memory().is_empty() {
+            return Err(RuntimeError::Busy("there is one already".to_owned()));
+        }
+        if self.has(Fault::RefusesSecondEnsure) && self.remembers(spec.id)
+            || self.has(Fault::ActsFromMemory) && !self.remembers(spec.id) && self.exists(spec.id)
+        {
+            return Err(RuntimeError::Conflict(spec.id));
+        }
+        let mut spec = spec.clone();
+        let other = self.inner.spec(spec.id).filter(|existing| *existing != spec);
+        match other {
+            Some(existing) if self.has(Fault::IgnoresConflicts) => spec = existing,
+            Some(_) if self.has(Fault::ReplacesOnConflict) => {
+                self.inner.remove(spec.id).await?;
+                self.inner.ensure(&spec).await?;
+                return Err(RuntimeError::Conflict(spec.id));
+            }
+            Some(_) | None => {}
+        }
+        if self.has(Fault::TakesAnyImage) {
+            spec.image = ImageName::new("host");
+        }
+        let outcome = self.inner.ensure(&spec).await;
+        if self.has(Fault::LeavesRefusedImage)
+            && let Err(RuntimeError::UnknownImage(_)) = &outcome
+        {
+            spec.image = ImageName::new("host");
+            self.inner.ensure(&spec).await?;
+        }
+        let observed = outcome?;
+        self.memory().insert(spec.id);
+        Ok(self.seen(observed))
+    }
+
+    async fn remove(&self, id: SandboxId) -> Result<(), RuntimeError> {
+        let paused = self.inner.observed(id) == Some(ObservedState::Paused);
+        if self.has(Fault::ForgetsToRemove) || self.has(Fault::KeepsThePaused) && paused {
+            return Ok(());
+        }
+        if self.has(Fault::RefusesSecondRemove) && !self.exists(id) {
+            return Err(RuntimeError::NotFound(id));
+        }
+        if self.has(Fault::RemovesAll) {
+            for other in self.all().await {
+                self.inner.remove(other).await?;
+            }
+        }
+        self.memory().remove(&id);
+        self.inner.remove(id).await
+    }
+
+    async fn list(&self) -> Result<Vec<Observed>, RuntimeError> {
+        let mut listed: Vec<Observed> =
+            self.inner.list().await?.into_iter().map(|observed| self.seen(observed)).collect();
+        if self.has(Fault::ListsTwice) {
+            listed.extend(listed.clone());
+        }
+        if self.has(Fault::ListsFromMemory) {
+            listed.retain(|observed| self.remembers(observed.id));
+        }
+        if self.has(Fault::DropsTheEnded) {
+            listed.retain(|observed| !matches!(observed.state, ObservedState::Exited(_)));
+        }
+        Ok(listed)
+    }
+
+    fn watch(&self) -> BoxStream<'static, Observed> {
+        let this = self.clone();
+        let quiet = self.has(Fault::ToldNothing);
+        let told = self.inner.watch().filter(move |_| std::future::ready(!quiet));
+        told.map(move |observed| this.seen(observed)).boxed()
+    }
+
+    async fn dial(&self, id: SandboxId, port: u16) -> Result<Dialled, RuntimeError> {
+        match self.inner.dial(id, port).await {
+            Ok(_) if self.has(Fault::DialsNobody) => Ok(silence()),
+            Err(RuntimeError::Refused { .. }) if self.has(Fault::DialsAnyPort) => Ok(silence()),
+            Err(RuntimeError::NotFound(id)) if self.has(Fault::RefusesTheAbsent) => {
+                Err(RuntimeError::Refused { id, port })
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn pause(&self) -> Option<&dyn Pause> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Pause for Broken {
+    async fn pause(&self, id: SandboxId) -> Result<(), RuntimeError> {
+        let power = self.power();
+        let paused = self.inner.observed(id) == Some(ObservedState::Paused);
+        if self.has(Fault::RefusesSecondPause) && paused {
+            return Err(RuntimeError::Invalid("it is paused already".to_owned()));
+        }
+        if self.has(Fault::PausesTheAbsent) && !self.exists(id) {
+            return Ok(());
+        }
+        if self.has(Fault::PausesAll) {
+            for other in self.all().await {
+                power.pause(other).await?;
+            }
+        }
+        power.pause(id).await
+    }
+
+    async fn resume(&self, id: SandboxId) -> Result<(), RuntimeError> {
+        self.power().resume(id).await
+    }
+}
+
+/// A stream that nobody answers.
+fn silence() -> Dialled {
+    let (caller, other) = UnixStream::pair().expect("a stream");
+    caller.set_nonblocking(true).expect("a stream that does not block");
+    drop(other);
+    Dialled::Unix(caller)
+}

@@ -1,0 +1,151 @@
+//! The conformance suite, tried on the fake runtime and on fakes that are broken on purpose.
+
+mod broken;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use osb_api::SandboxId;
+use osb_core::{
+    ImageName, Resources, Runtime, SandboxSpec, Token,
+    testkit::{
+        FakeRuntime,
+        conformance::{Harness, Law},
+    },
+};
+
+use self::broken::{Broken, Fault};
+
+struct Fake(FakeRuntime);
+
+#[async_trait]
+impl Harness for Fake {
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::new(self.0.clone())
+    }
+
+    async fn reopen(&self) -> Arc<dyn Runtime> {
+        self.runtime()
+    }
+
+    fn spec(&self) -> SandboxSpec {
+        spec()
+    }
+
+    async fn wait(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+}
+
+async fn fake() -> Option<Fake> {
+    Some(Fake(FakeRuntime::new()))
+}
+
+osb_core::testkit::conformance!(fake);
+
+#[tokio::test]
+async fn a_runtime_without_the_power_to_pause_keeps_the_laws() {
+    for law in Law::ALL {
+        let harness = Fake(FakeRuntime::new().without_pause());
+        if let Err(breach) = law.check(&harness).await {
+            panic!("{law:?}: {breach}");
+        }
+    }
+}
+
+struct BrokenHarness(Broken);
+
+#[async_trait]
+impl Harness for BrokenHarness {
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::new(self.0.clone())
+    }
+
+    async fn reopen(&self) -> Arc<dyn Runtime> {
+        Arc::new(self.0.reopen())
+    }
+
+    fn spec(&self) -> SandboxSpec {
+        spec()
+    }
+
+    async fn wait(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(50)
+    }
+}
+
+/// Each fault, and the law that must notice it.
+const CAUGHT: &[(Fault, &str)] = &[
+    (Fault::EnsuresNothing, "an_ensured_sandbox_is_listed_as_running"),
+    (Fault::NeverStarts, "an_ensured_sandbox_is_listed_as_running"),
+    (Fault::ListsTwice, "ensuring_twice_makes_one_sandbox"),
+    (Fault::RefusesSecondEnsure, "ensuring_twice_makes_one_sandbox"),
+    (Fault::IgnoresConflicts, "another_spec_conflicts_and_the_first_stays"),
+    (Fault::ReplacesOnConflict, "another_spec_conflicts_and_the_first_stays"),
+    (Fault::TakesAnyImage, "an_unknown_image_is_refused_and_leaves_nothing"),
+    (Fault::LeavesRefusedImage, "an_unknown_image_is_refused_and_leaves_nothing"),
+    (Fault::RefusesSecondRemove, "removing_nothing_succeeds"),
+    (Fault::RefusesSecondRemove, "removing_one_sandbox_twice_at_once_succeeds"),
+    (Fault::ForgetsToRemove, "a_removed_sandbox_is_gone"),
+    (Fault::ForgetsToRemove, "a_removed_id_is_free_again"),
+    (Fault::ForgetsToRemove, "removal_breaks_open_streams"),
+    (Fault::ForgetsToRemove, "a_removed_sandbox_cannot_be_dialled"),
+    (Fault::ForgetsToRemove, "a_dropped_ensure_can_be_cleaned_up"),
+    (Fault::DialsNobody, "dialling_reaches_execd"),
+    (Fault::DialsAnyPort, "a_dead_port_is_refused_at_once"),
+    (Fault::RefusesTheAbsent, "a_sandbox_that_is_not_there_cannot_be_dialled"),
+    (Fault::ToldNothing, "a_finished_entrypoint_is_watched"),
+    (Fault::TellsZero, "a_failed_entrypoint_tells_its_code"),
+    (Fault::DropsTheEnded, "an_ended_sandbox_is_listed_until_it_is_removed"),
+    (Fault::LiesAboutPaused, "a_paused_sandbox_is_listed_as_paused_and_resumes"),
+    (Fault::RefusesSecondPause, "pausing_and_resuming_twice_is_doing_it_once"),
+    (Fault::PausesTheAbsent, "a_sandbox_that_is_not_there_cannot_be_paused"),
+    (Fault::KeepsThePaused, "a_paused_sandbox_can_be_removed"),
+    (Fault::RemovesAll, "removing_one_sandbox_leaves_the_other_alone"),
+    (Fault::PausesAll, "pausing_one_sandbox_leaves_the_other_alone"),
+    (Fault::OneAtATime, "many_sandboxes_start_at_once"),
+    (Fault::ListsFromMemory, "another_runtime_over_the_world_lists_the_same"),
+    (Fault::ActsFromMemory, "another_runtime_over_the_world_has_the_same_powers"),
+];
+
+#[tokio::test]
+async fn every_fault_is_noticed_by_the_law_aimed_at_it() {
+    for (fault, name) in CAUGHT {
+        let law = Law::ALL.iter().find(|law| law.name == *name).unwrap();
+        let harness = BrokenHarness(Broken::new(*fault));
+        assert!(law.check(&harness).await.is_err(), "{name} does not notice {fault:?}");
+    }
+}
+
+#[test]
+fn every_law_can_be_broken() {
+    let unbroken: Vec<_> =
+        Law::ALL.iter().filter(|law| !CAUGHT.iter().any(|(_, name)| *name == law.name)).collect();
+    assert!(unbroken.is_empty(), "no fault breaks {unbroken:?}");
+}
+
+/// The wrapper itself must not be what the laws notice.
+#[tokio::test]
+async fn a_broken_fake_without_a_fault_keeps_the_laws() {
+    for law in Law::ALL {
+        let harness = BrokenHarness(Broken::new(Fault::None));
+        if let Err(breach) = law.check(&harness).await {
+            panic!("{law:?}: {breach}");
+        }
+    }
+}
+
+fn spec() -> SandboxSpec {
+    SandboxSpec {
+        id: SandboxId::random(),
+        image: ImageName::new("host"),
+        entrypoint: vec!["sleep".to_owned(), "infinity".to_owned()],
+        env: std::collections::BTreeMap::new(),
+        resources: Resources::default(),
+        token: Token::new("token"),
+    }
+}
