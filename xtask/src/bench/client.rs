@@ -1,0 +1,203 @@
+use std::{net::SocketAddr, time::Instant};
+
+use anyhow::{Context as _, Result, bail};
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::BoxBody};
+use hyper::{
+    Method, Request, Response,
+    body::{Frame, Incoming},
+};
+use hyper_util::{
+    client::legacy::{Client as Pool, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use serde_json::{Value, json};
+
+type Body = BoxBody<Bytes, std::convert::Infallible>;
+
+const BOUNDARY: &str = "opensandbox-bench";
+const CHUNK: usize = 256 * 1024;
+
+/// A caller without any SDK: plain HTTP/1.1 over kept connections.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    pool: Pool<HttpConnector, Body>,
+    address: SocketAddr,
+    key: String,
+}
+
+/// A sandbox, and the way to its execd.
+#[derive(Debug, Clone)]
+pub(crate) struct Sandbox {
+    pub(crate) id: String,
+    endpoint: String,
+    headers: Vec<(String, String)>,
+}
+
+impl Client {
+    pub(crate) fn new(address: SocketAddr, key: &str) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let pool = Pool::builder(TokioExecutor::new()).build(connector);
+        Self { pool, address, key: key.to_owned() }
+    }
+
+    pub(crate) async fn is_healthy(&self) -> bool {
+        let uri = format!("http://{}/health", self.address);
+        self.send(&Method::GET, &uri, &[], full(Bytes::new())).await.is_ok()
+    }
+
+    /// Makes a sandbox and asks how to reach it, as every client does.
+    pub(crate) async fn create(&self) -> Result<Sandbox> {
+        let request = json!({
+            "image": { "uri": "host" },
+            "entrypoint": ["sleep", "infinity"],
+            "resourceLimits": { "cpu": "1", "memory": "512Mi" },
+            "timeout": 3600,
+        });
+        let created = self.lifecycle(&Method::POST, "/sandboxes", Some(&request)).await?;
+        let id = text(&created, "id")?;
+        let endpoint =
+            self.lifecycle(&Method::GET, &format!("/sandboxes/{id}/endpoints/44772"), None).await?;
+        let headers = endpoint.get("headers").and_then(Value::as_object);
+        let headers = headers
+            .into_iter()
+            .flatten()
+            .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+            .collect();
+        Ok(Sandbox { id, endpoint: text(&endpoint, "endpoint")?, headers })
+    }
+
+    pub(crate) async fn remove(&self, id: &str) -> Result<()> {
+        self.lifecycle(&Method::DELETE, &format!("/sandboxes/{id}"), None).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn remove_all(&self) -> Result<()> {
+        loop {
+            let page = self.lifecycle(&Method::GET, "/sandboxes?pageSize=200", None).await?;
+            let items = page.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+            if items.is_empty() {
+                return Ok(());
+            }
+            for item in items {
+                self.remove(&text(&item, "id")?).await?;
+            }
+        }
+    }
+
+    /// Runs a command; returns the moment at which its stream had `wanted`.
+    pub(crate) async fn run_until(
+        &self,
+        sandbox: &Sandbox,
+        command: &str,
+        wanted: &str,
+    ) -> Result<Instant> {
+        let body = full(json!({ "command": command }).to_string());
+        let uri = format!("http://{}/command", sandbox.endpoint);
+        let mut headers = sandbox.headers();
+        headers.push(("content-type", "application/json"));
+        let mut answer = self.send(&Method::POST, &uri, &headers, body).await?;
+        let mut seen = String::new();
+        while let Some(frame) = answer.frame().await {
+            if let Some(data) = frame?.data_ref() {
+                seen.push_str(&String::from_utf8_lossy(data));
+            }
+            if seen.contains(wanted) {
+                let moment = Instant::now();
+                // The connection can only be used again once the stream has ended.
+                answer.collect().await?;
+                return Ok(moment);
+            }
+        }
+        bail!("{command:?} ended without {wanted:?}: {seen}");
+    }
+
+    /// Writes a file of `size` bytes in one streamed upload.
+    pub(crate) async fn upload(&self, sandbox: &Sandbox, path: &str, size: usize) -> Result<()> {
+        let metadata = json!({ "path": path });
+        let head = format!(
+            "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"metadata\"; \
+             filename=\"metadata\"\r\nContent-Type: application/json\r\n\r\n{metadata}\r\n\
+             --{BOUNDARY}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\
+             Content-Type: application/octet-stream\r\n\r\n"
+        );
+        let chunk = Bytes::from(vec![b'x'; CHUNK]);
+        let chunks = std::iter::repeat_n(chunk, size / CHUNK);
+        let tail = Bytes::from(format!("\r\n--{BOUNDARY}--\r\n"));
+        let parts = std::iter::once(Bytes::from(head)).chain(chunks).chain([tail]);
+        let body = StreamBody::new(stream::iter(parts.map(|part| Ok(Frame::data(part))))).boxed();
+
+        let kind = format!("multipart/form-data; boundary={BOUNDARY}");
+        let mut headers = sandbox.headers();
+        headers.push(("content-type", &kind));
+        let uri = format!("http://{}/files/upload", sandbox.endpoint);
+        self.send(&Method::POST, &uri, &headers, body).await?.collect().await?;
+        Ok(())
+    }
+
+    /// Reads a file and returns how many bytes came.
+    pub(crate) async fn download(&self, sandbox: &Sandbox, path: &str) -> Result<usize> {
+        let uri = format!("http://{}/files/download?path={path}", sandbox.endpoint);
+        let empty = full(Bytes::new());
+        let mut answer = self.send(&Method::GET, &uri, &sandbox.headers(), empty).await?;
+        let mut size = 0;
+        while let Some(frame) = answer.frame().await {
+            size += frame?.data_ref().map_or(0, Bytes::len);
+        }
+        Ok(size)
+    }
+
+    async fn lifecycle(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        let uri = format!("http://{}/v1{path}", self.address);
+        let headers =
+            [("open-sandbox-api-key", self.key.as_str()), ("content-type", "application/json")];
+        let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+        let answer = self.send(method, &uri, &headers, full(body)).await?;
+        let body = answer.collect().await?.to_bytes();
+        if body.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&body).context("the server answered something else than JSON")
+    }
+
+    async fn send(
+        &self,
+        method: &Method,
+        uri: &str,
+        headers: &[(&str, &str)],
+        body: Body,
+    ) -> Result<Incoming> {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer: Response<Incoming> = self
+            .pool
+            .request(request.body(body)?)
+            .await
+            .with_context(|| format!("{method} {uri}"))?;
+        let status = answer.status();
+        if !status.is_success() {
+            let said = answer.into_body().collect().await?.to_bytes();
+            bail!("{method} {uri} got {status}: {}", String::from_utf8_lossy(&said));
+        }
+        Ok(answer.into_body())
+    }
+}
+
+impl Sandbox {
+    fn headers(&self) -> Vec<(&str, &str)> {
+        self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
+}
+
+fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).boxed()
+}
+
+fn text(value: &Value, field: &str) -> Result<String> {
+    let text = value.get(field).and_then(Value::as_str);
+    Ok(text.with_context(|| format!("an answer lacks `{field}`"))?.to_owned())
+}

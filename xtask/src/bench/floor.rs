@@ -1,0 +1,75 @@
+//! What the machine itself needs for the same thing, measured in the same run.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process::Stdio,
+    thread,
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{measure::per_second, sample::Sample};
+
+/// Starts `/bin/true` and waits for its end.
+pub(crate) fn process(count: usize) -> Result<Sample> {
+    time(count, &["/bin/true"])
+}
+
+/// The same in new namespaces, by way of `unshare`; `None` where that is not installed or refused.
+pub(crate) fn namespaces(count: usize) -> Option<Sample> {
+    let unshare = "/usr/bin/unshare";
+    if !Path::new(unshare).exists() {
+        return None;
+    }
+    let arguments =
+        [unshare, "--mount", "--net", "--ipc", "--uts", "--pid", "--fork", "--mount-proc"];
+    let mut all: Vec<&str> = arguments.into();
+    all.push("/bin/true");
+    time(count, &all).ok()
+}
+
+fn time(count: usize, arguments: &[&str]) -> Result<Sample> {
+    let (program, arguments) = arguments.split_first().context("no program to time")?;
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut command = osb_sys::command::command(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let began = Instant::now();
+        let status = command.status().with_context(|| format!("cannot start {program}"))?;
+        times.push(began.elapsed());
+        ensure!(status.success(), "{program} failed: {status}");
+    }
+    Ok(Sample::new(times))
+}
+
+/// Bytes per second through one TCP connection on loopback, with nobody in between.
+pub(crate) fn loopback(mebibytes: usize) -> Result<f64> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let size = mebibytes * 1024 * 1024;
+    let sender = thread::spawn(move || -> std::io::Result<()> {
+        let mut stream = TcpStream::connect(address)?;
+        let chunk = vec![b'x'; 256 * 1024];
+        for _ in 0..size / chunk.len() {
+            stream.write_all(&chunk)?;
+        }
+        Ok(())
+    });
+    let (mut stream, _) = listener.accept()?;
+    let began = Instant::now();
+    let mut buffer = vec![0; 256 * 1024];
+    let mut came = 0;
+    loop {
+        let read = stream.read(&mut buffer)?;
+        if read == 0 {
+            break;
+        }
+        came += read;
+    }
+    let speed = per_second(came, began.elapsed());
+    sender.join().ok().context("the sender broke")??;
+    Ok(speed)
+}

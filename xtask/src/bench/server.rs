@@ -1,0 +1,65 @@
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    process::{Child, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use tempfile::TempDir;
+
+use super::client::Client;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server of its own: a free loopback port and a directory that goes away with it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    process: Child,
+    address: SocketAddr,
+    key: String,
+    directory: TempDir,
+}
+
+impl Server {
+    pub(crate) async fn start(osb: &Path) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("osb-bench-").tempdir()?;
+        let data = directory.path().join("data");
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let log = std::fs::File::create(directory.path().join("log"))?;
+        let mut process = osb_sys::command::command(osb)
+            .args(["server", "--listen", &address.to_string(), "--data-dir"])
+            .arg(&data)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}: run `make build`", osb.display()))?;
+
+        let began = Instant::now();
+        loop {
+            if let Ok(key) = osb_sys::fs::read_to_string(data.join("api-key"))
+                && Client::new(address, key.trim()).is_healthy().await
+            {
+                let key = key.trim().to_owned();
+                return Ok(Self { process, address, key, directory });
+            }
+            if process.try_wait()?.is_some() || began.elapsed() > PATIENCE {
+                process.kill().ok();
+                let log = osb_sys::fs::read_to_string(directory.path().join("log"))?;
+                bail!("the server did not start:\n{log}");
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.address, &self.key)
+    }
+
+    pub(crate) fn stop(mut self) -> Result<()> {
+        self.process.kill()?;
+        self.process.wait()?;
+        self.directory.close().context("cannot remove the server's directory")
+    }
+}

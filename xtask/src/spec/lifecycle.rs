@@ -1,0 +1,226 @@
+use osb_api::{headers, lifecycle as wire};
+
+use super::{
+    api::Api,
+    operation::{
+        Operation, bytes, delete, get, list, list_of_text, merge_patch, one, patch, post, put,
+    },
+};
+
+pub(crate) fn api() -> Api {
+    let mut operations = service();
+    operations.extend(sandboxes());
+    operations.extend(endpoints());
+    operations.extend(proxy());
+    operations.extend(snapshots());
+    operations.extend(network_policy());
+    operations.extend(pools());
+    operations.extend(templates());
+    Api {
+        name: "lifecycle",
+        title: "OpenSandbox lifecycle API",
+        description: "Make, find, keep and end sandboxes. Every path exists with and without the \
+                      prefix `/v1`, except where it says otherwise. Every answer carries \
+                      `X-Request-ID`; optional fields that are absent are left out, never null.",
+        server: (
+            "http://127.0.0.1:8080/v1",
+            "A server on this machine, as `osb server` starts it.",
+        ),
+        key: (headers::API_KEY, "The server's API key."),
+        tags: vec![
+            ("sandboxes", "Sandboxes and their lives."),
+            ("endpoints", "Ways into a sandbox."),
+            ("snapshots", "Files of sandboxes, kept."),
+            ("network", "What a sandbox may reach."),
+            ("pools", "Sandboxes that are started before anybody needs them."),
+            ("templates", "Sandboxes that are prepared once and started many times."),
+            ("service", "The server itself."),
+        ],
+        operations,
+    }
+}
+
+fn service() -> Vec<Operation> {
+    vec![
+        get("health", "/health", "Whether the server answers")
+            .describe("Only without the prefix `/v1`.")
+            .tag("service")
+            .open()
+            .answers(200, "It does.", one::<wire::Health>()),
+        get("version", "/version", "The server's version")
+            .describe("Only without the prefix `/v1`.")
+            .tag("service")
+            .open()
+            .answers(200, "The version.", one::<wire::Version>()),
+        post("recordMetricsEvent", "/metrics/events", "Take a client's measurement")
+            .describe("Only with the prefix `/v1`. Clients send it after every create.")
+            .tag("service")
+            .body(one::<wire::MetricsEvent>())
+            .empty(204, "Taken.")
+            .errors(&[400, 401]),
+    ]
+}
+
+fn sandboxes() -> Vec<Operation> {
+    vec![
+        post("createSandbox", "/sandboxes", "Make a sandbox")
+            .tag("sandboxes")
+            .body(one::<wire::CreateSandboxRequest>())
+            .answers(202, "The sandbox, which can be used.", one::<wire::CreateSandboxResponse>())
+            .errors(&[400, 401, 403, 404, 409, 413, 429, 500]),
+        get("listSandboxes", "/sandboxes", "List sandboxes, newest first")
+            .tag("sandboxes")
+            .query::<wire::ListSandboxesQuery>()
+            .answers(200, "One page of them.", one::<wire::ListSandboxesResponse>())
+            .errors(&[400, 401, 500]),
+        get("getSandbox", "/sandboxes/{sandboxId}", "Describe a sandbox")
+            .tag("sandboxes")
+            .answers(200, "The sandbox.", one::<wire::Sandbox>())
+            .errors(&[401, 403, 404, 500]),
+        delete("deleteSandbox", "/sandboxes/{sandboxId}", "End a sandbox and remove its traces")
+            .tag("sandboxes")
+            .empty(204, "Nothing of it is left.")
+            .errors(&[401, 403, 404, 409, 500]),
+        patch("patchMetadata", "/sandboxes/{sandboxId}/metadata", "Change metadata")
+            .describe("A value sets its key, null takes it away, other keys stay.")
+            .tag("sandboxes")
+            .body(merge_patch())
+            .answers(200, "The sandbox as it now is.", one::<wire::Sandbox>())
+            .errors(&[400, 401, 403, 404, 409, 500]),
+        post("renewExpiration", "/sandboxes/{sandboxId}/renew-expiration", "Move the expiry")
+            .tag("sandboxes")
+            .body(one::<wire::RenewExpirationRequest>())
+            .answers(200, "When it ends now.", one::<wire::RenewExpirationResponse>())
+            .errors(&[400, 401, 403, 404, 409, 500]),
+        post("pauseSandbox", "/sandboxes/{sandboxId}/pause", "Stop it and keep its memory")
+            .tag("sandboxes")
+            .empty(202, "It stops.")
+            .errors(&[401, 403, 404, 409, 500, 501]),
+        post("resumeSandbox", "/sandboxes/{sandboxId}/resume", "Let it go on")
+            .tag("sandboxes")
+            .empty(202, "It goes on.")
+            .errors(&[401, 403, 404, 409, 500, 501]),
+    ]
+}
+
+fn endpoints() -> Vec<Operation> {
+    vec![
+        get("getEndpoint", "/sandboxes/{sandboxId}/endpoints/{port}", "Where a port is reached")
+            .tag("endpoints")
+            .query::<wire::EndpointQuery>()
+            .answers(200, "The endpoint.", one::<wire::Endpoint>())
+            .errors(&[400, 401, 403, 404, 500]),
+    ]
+}
+
+fn proxy() -> Vec<Operation> {
+    let path = "/sandboxes/{sandboxId}/proxy/{port}/{path}";
+    let text = "The request goes to the port as it is, without the caller's key, and the answer \
+                comes back as it is, streamed both ways. WebSocket upgrades pass.";
+    [
+        get("proxyGet", path, "Ask a service in the sandbox"),
+        post("proxyPost", path, "Ask a service in the sandbox"),
+        put("proxyPut", path, "Ask a service in the sandbox"),
+        patch("proxyPatch", path, "Ask a service in the sandbox"),
+        delete("proxyDelete", path, "Ask a service in the sandbox"),
+    ]
+    .map(|operation| {
+        operation
+            .describe(text)
+            .tag("endpoints")
+            .open()
+            .answers_as("*/*", 200, "What the service answered.", bytes())
+            .errors(&[400, 401, 404, 502, 504])
+    })
+    .into()
+}
+
+fn snapshots() -> Vec<Operation> {
+    vec![
+        post("createSnapshot", "/sandboxes/{sandboxId}/snapshots", "Keep a sandbox's files")
+            .tag("snapshots")
+            .optional_body(one::<wire::CreateSnapshotRequest>())
+            .answers(202, "The snapshot, being made.", one::<wire::Snapshot>())
+            .errors(&[400, 401, 403, 404, 409, 500, 501]),
+        get("listSnapshots", "/snapshots", "List snapshots, newest first")
+            .tag("snapshots")
+            .query::<wire::ListSnapshotsQuery>()
+            .answers(200, "One page of them.", one::<wire::ListSnapshotsResponse>())
+            .errors(&[400, 401, 500, 501]),
+        get("getSnapshot", "/snapshots/{snapshotId}", "Describe a snapshot")
+            .tag("snapshots")
+            .answers(200, "The snapshot.", one::<wire::Snapshot>())
+            .errors(&[401, 403, 404, 500, 501]),
+        delete("deleteSnapshot", "/snapshots/{snapshotId}", "Forget a snapshot")
+            .tag("snapshots")
+            .empty(204, "It is gone.")
+            .errors(&[401, 403, 404, 409, 500, 501]),
+    ]
+}
+
+fn network_policy() -> Vec<Operation> {
+    let path = "/sandboxes/{sandboxId}/networkpolicy";
+    [
+        get("getNetworkPolicy", path, "What a sandbox may reach"),
+        put("replaceNetworkPolicy", path, "Replace the policy").body(one::<wire::NetworkPolicy>()),
+        patch("mergeNetworkRules", path, "Add rules, or replace those with the same target")
+            .body(list::<wire::NetworkRule>()),
+        delete("deleteNetworkRules", path, "Take away the rules of these targets")
+            .body(list_of_text()),
+    ]
+    .map(|operation| {
+        operation
+            .tag("network")
+            .answers(200, "The policy as it now is.", one::<wire::NetworkPolicyStatus>())
+            .errors(&[400, 401, 403, 404, 409, 500, 501, 503])
+    })
+    .into()
+}
+
+fn pools() -> Vec<Operation> {
+    [
+        post("createPool", "/pools", "Make a pool").body(one::<wire::CreatePoolRequest>()).answers(
+            201,
+            "The pool.",
+            one::<wire::Pool>(),
+        ),
+        get("listPools", "/pools", "List all pools").answers(
+            200,
+            "All of them.",
+            one::<wire::ListPoolsResponse>(),
+        ),
+        get("getPool", "/pools/{name}", "Describe a pool").answers(
+            200,
+            "The pool.",
+            one::<wire::Pool>(),
+        ),
+        put("updatePool", "/pools/{name}", "Change how much a pool holds")
+            .body(one::<wire::UpdatePoolRequest>())
+            .answers(200, "The pool as it now is.", one::<wire::Pool>()),
+        delete("deletePool", "/pools/{name}", "End a pool").empty(204, "It is gone."),
+    ]
+    .map(|operation| operation.tag("pools").errors(&[400, 401, 404, 409, 500, 501]))
+    .into()
+}
+
+fn templates() -> Vec<Operation> {
+    [
+        post("createTemplate", "/templates", "Build a template")
+            .body(one::<wire::CreateTemplateRequest>())
+            .answers(201, "The template, being built.", one::<wire::Template>()),
+        get("listTemplates", "/templates", "List templates").answers(
+            200,
+            "One page of them.",
+            one::<wire::ListTemplatesResponse>(),
+        ),
+        get("getTemplate", "/templates/{templateId}", "Describe a template").answers(
+            200,
+            "The template.",
+            one::<wire::Template>(),
+        ),
+        delete("deleteTemplate", "/templates/{templateId}", "Forget a template")
+            .empty(204, "It is gone."),
+    ]
+    .map(|operation| operation.tag("templates").errors(&[400, 401, 404, 409, 501, 503]))
+    .into()
+}

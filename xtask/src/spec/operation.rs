@@ -1,0 +1,290 @@
+use osb_api::ErrorBody;
+use utoipa::{
+    IntoParams, ToSchema,
+    openapi::{
+        ArrayBuilder, ContentBuilder, Deprecated, HeaderBuilder, HttpMethod, ObjectBuilder,
+        PathItem, Ref, RefOr, Required, ResponseBuilder, Schema, SecurityRequirement, Type,
+        path::{OperationBuilder, ParameterBuilder, ParameterIn},
+        request_body::RequestBodyBuilder,
+        schema::{KnownFormat, SchemaFormat, SchemaType},
+    },
+};
+
+const JSON: &str = "application/json";
+
+/// One thing that callers can ask of an API.
+#[derive(Clone)]
+pub(crate) struct Operation {
+    method: HttpMethod,
+    path: &'static str,
+    described: utoipa::openapi::path::Operation,
+    asked: Vec<(String, RefOr<Schema>)>,
+    answered: Vec<(String, RefOr<Schema>)>,
+}
+
+pub(crate) fn get(id: &str, path: &'static str, summary: &str) -> Operation {
+    Operation::new(HttpMethod::Get, id, path, summary)
+}
+
+pub(crate) fn post(id: &str, path: &'static str, summary: &str) -> Operation {
+    Operation::new(HttpMethod::Post, id, path, summary)
+}
+
+pub(crate) fn put(id: &str, path: &'static str, summary: &str) -> Operation {
+    Operation::new(HttpMethod::Put, id, path, summary)
+}
+
+pub(crate) fn patch(id: &str, path: &'static str, summary: &str) -> Operation {
+    Operation::new(HttpMethod::Patch, id, path, summary)
+}
+
+pub(crate) fn delete(id: &str, path: &'static str, summary: &str) -> Operation {
+    Operation::new(HttpMethod::Delete, id, path, summary)
+}
+
+impl Operation {
+    fn new(method: HttpMethod, id: &str, path: &'static str, summary: &str) -> Self {
+        let mut operation = OperationBuilder::new().operation_id(Some(id)).summary(Some(summary));
+        for name in parameters(path) {
+            operation = operation.parameter(
+                ParameterBuilder::new()
+                    .name(name)
+                    .parameter_in(ParameterIn::Path)
+                    .required(Required::True)
+                    .schema(Some(text_schema())),
+            );
+        }
+        Self { method, path, described: operation.build(), asked: Vec::new(), answered: Vec::new() }
+    }
+
+    pub(crate) fn path(&self) -> &'static str {
+        self.path
+    }
+
+    pub(crate) fn item(&self) -> PathItem {
+        PathItem::new(self.method.clone(), self.described.clone())
+    }
+
+    /// The types that requests are made of, by name.
+    pub(crate) fn asked(&self) -> &[(String, RefOr<Schema>)] {
+        &self.asked
+    }
+
+    /// The types that answers are made of, by name.
+    pub(crate) fn answered(&self) -> &[(String, RefOr<Schema>)] {
+        &self.answered
+    }
+
+    fn change(mut self, change: impl FnOnce(OperationBuilder) -> OperationBuilder) -> Self {
+        self.described = change(self.described.into()).build();
+        self
+    }
+
+    pub(crate) fn tag(self, tag: &str) -> Self {
+        self.change(|o| o.tag(tag))
+    }
+
+    pub(crate) fn describe(self, text: &str) -> Self {
+        self.change(|o| o.description(Some(text)))
+    }
+
+    pub(crate) fn deprecated(self) -> Self {
+        self.change(|o| o.deprecated(Some(Deprecated::True)))
+    }
+
+    /// Needs no key.
+    pub(crate) fn open(self) -> Self {
+        self.change(|o| o.securities(Some([SecurityRequirement::default()])))
+    }
+
+    pub(crate) fn query<Q: IntoParams>(self) -> Self {
+        let parameters = Q::into_params(|| Some(ParameterIn::Query));
+        self.change(|o| parameters.into_iter().fold(o, OperationBuilder::parameter))
+    }
+
+    /// A query parameter that is text, and must be there.
+    pub(crate) fn needs(self, name: &str, text: &str) -> Self {
+        self.parameter(name, text, Required::True, text_schema())
+    }
+
+    /// A query parameter that may be there.
+    pub(crate) fn may(self, name: &str, text: &str, kind: Type) -> Self {
+        let schema = ObjectBuilder::new().schema_type(kind).build();
+        self.parameter(name, text, Required::False, schema.into())
+    }
+
+    /// A query parameter that may be repeated.
+    pub(crate) fn repeats(self, name: &str, text: &str) -> Self {
+        let schema = ArrayBuilder::new().items(text_schema()).build();
+        self.parameter(name, text, Required::True, schema.into())
+    }
+
+    fn parameter(self, name: &str, text: &str, needed: Required, schema: RefOr<Schema>) -> Self {
+        let parameter = ParameterBuilder::new()
+            .name(name)
+            .parameter_in(ParameterIn::Query)
+            .required(needed)
+            .description(Some(text))
+            .schema(Some(schema));
+        self.change(|o| o.parameter(parameter))
+    }
+
+    /// A JSON body.
+    pub(crate) fn body(self, shape: Shape) -> Self {
+        self.request(JSON, shape, Required::True)
+    }
+
+    /// A JSON body that may be missing altogether.
+    pub(crate) fn optional_body(self, shape: Shape) -> Self {
+        self.request(JSON, shape, Required::False)
+    }
+
+    pub(crate) fn request(mut self, media: &str, shape: Shape, required: Required) -> Self {
+        self.asked.extend(shape.components);
+        let body = RequestBodyBuilder::new()
+            .content(media, ContentBuilder::new().schema(Some(shape.schema)).build())
+            .required(Some(required))
+            .build();
+        self.change(|o| o.request_body(Some(body)))
+    }
+
+    /// Succeeds with a JSON body.
+    pub(crate) fn answers(self, status: u16, text: &str, shape: Shape) -> Self {
+        self.answers_as(JSON, status, text, shape)
+    }
+
+    /// Succeeds with a body of another kind.
+    pub(crate) fn answers_as(mut self, media: &str, status: u16, text: &str, shape: Shape) -> Self {
+        self.answered.extend(shape.components);
+        let response = ResponseBuilder::new()
+            .description(text)
+            .content(media, ContentBuilder::new().schema(Some(shape.schema)).build())
+            .build();
+        self.change(|o| o.response(status.to_string(), response))
+    }
+
+    /// Succeeds with a text that continues at the cursor in `header`.
+    pub(crate) fn answers_log(self, header: &str) -> Self {
+        let cursor = HeaderBuilder::new()
+            .description(Some("Where the next read starts."))
+            .schema(Some(ObjectBuilder::new().schema_type(Type::Integer)))
+            .build();
+        let response = ResponseBuilder::new()
+            .description("What was written from the cursor on.")
+            .content("text/plain", ContentBuilder::new().schema(Some(text_schema())).build())
+            .header(header, cursor)
+            .build();
+        self.change(|o| o.response("200", response))
+    }
+
+    /// Succeeds without a body.
+    pub(crate) fn empty(self, status: u16, text: &str) -> Self {
+        let response = ResponseBuilder::new().description(text).build();
+        self.change(|o| o.response(status.to_string(), response))
+    }
+
+    /// Fails with these statuses; the body is always the same.
+    pub(crate) fn errors(self, statuses: &[u16]) -> Self {
+        let content =
+            ContentBuilder::new().schema(Some(Ref::from_schema_name(ErrorBody::name()))).build();
+        statuses.iter().fold(self, |operation, status| {
+            let response = ResponseBuilder::new()
+                .description(meaning(*status))
+                .content(JSON, content.clone())
+                .build();
+            operation.change(|o| o.response(status.to_string(), response))
+        })
+    }
+}
+
+/// The names in the braces of a path.
+fn parameters(path: &str) -> impl Iterator<Item = &str> {
+    path.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name)
+}
+
+fn meaning(status: u16) -> &'static str {
+    match status {
+        400 => "The request cannot be accepted as it is.",
+        401 => "The key or token is missing or wrong.",
+        403 => "The caller may not do this.",
+        404 => "There is no such thing.",
+        409 => "The thing is in a state that does not allow this.",
+        412 => "Something that this needs is not ready.",
+        413 => "The body is too large.",
+        416 => "The range lies outside the file.",
+        426 => "This needs an encrypted connection.",
+        429 => "At its limit; the same call may succeed later.",
+        501 => "This server or its runtime does not do that.",
+        502 => "The service in the sandbox could not be reached or broke off.",
+        503 => "Not ready; the same call may succeed later.",
+        504 => "The service in the sandbox did not answer in time.",
+        _ => "Something failed that the caller cannot mend.",
+    }
+}
+
+/// The form of a body, with the types that it refers to.
+#[derive(Clone)]
+pub(crate) struct Shape {
+    schema: RefOr<Schema>,
+    components: Vec<(String, RefOr<Schema>)>,
+}
+
+impl Shape {
+    fn inline(schema: impl Into<RefOr<Schema>>) -> Self {
+        Self { schema: schema.into(), components: Vec::new() }
+    }
+}
+
+pub(crate) fn one<T: ToSchema>() -> Shape {
+    let mut components = Vec::new();
+    T::schemas(&mut components);
+    components.push((T::name().into_owned(), T::schema()));
+    Shape { schema: Ref::from_schema_name(T::name()).into(), components }
+}
+
+pub(crate) fn list<T: ToSchema>() -> Shape {
+    let Shape { schema, components } = one::<T>();
+    Shape { schema: ArrayBuilder::new().items(schema).into(), components }
+}
+
+pub(crate) fn map<T: ToSchema>() -> Shape {
+    let Shape { schema, components } = one::<T>();
+    let map = ObjectBuilder::new().additional_properties(Some(schema));
+    Shape { schema: map.into(), components }
+}
+
+pub(crate) fn list_of_text() -> Shape {
+    Shape::inline(ArrayBuilder::new().items(text_schema()))
+}
+
+/// Text values by key; null takes a key away.
+pub(crate) fn merge_patch() -> Shape {
+    let value =
+        ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::String, Type::Null])).build();
+    Shape::inline(ObjectBuilder::new().additional_properties(Some(RefOr::T(value.into()))))
+}
+
+pub(crate) fn text() -> Shape {
+    Shape::inline(text_schema())
+}
+
+pub(crate) fn bytes() -> Shape {
+    let format = SchemaFormat::KnownFormat(KnownFormat::Binary);
+    Shape::inline(ObjectBuilder::new().schema_type(Type::String).format(Some(format)))
+}
+
+/// Pairs of parts in a form, each `metadata` before its `file`.
+pub(crate) fn form<M: ToSchema>() -> Shape {
+    let metadata = one::<M>();
+    let file = bytes();
+    let parts = ObjectBuilder::new()
+        .property("metadata", ArrayBuilder::new().items(metadata.schema).build())
+        .property("file", ArrayBuilder::new().items(file.schema).build())
+        .required("metadata")
+        .required("file");
+    Shape { schema: parts.into(), components: metadata.components }
+}
+
+fn text_schema() -> RefOr<Schema> {
+    ObjectBuilder::new().schema_type(Type::String).into()
+}
