@@ -48,7 +48,9 @@ pub fn plan(desired: &Desired, observed: Option<&Observed>, now: Timestamp) -> V
     let phase = desired.status.phase;
 
     let expired = desired.expires_at.is_some_and(|at| at <= now);
-    if desired.goal == Goal::Removed || expired {
+    // There is no way back from stopping: half of the sandbox may be gone already, so a renewal
+    // that comes after it began comes too late.
+    if desired.goal == Goal::Removed || expired || phase == Phase::Stopping {
         let (reason, message) = if desired.goal == Goal::Removed {
             (Reason::UserRequest, "the sandbox is being removed")
         } else {
@@ -137,4 +139,154 @@ fn ended(exit: Exit, now: Timestamp) -> Status {
         ),
     };
     Status { phase, reason, message, since: now }
+}
+
+#[cfg(test)]
+mod tests {
+    use osb_api::SandboxId;
+
+    use super::*;
+    use crate::{ImageName, Resources, Token};
+
+    /// Seconds since the epoch at which all of these take place.
+    const NOW: i64 = 1_000_000;
+
+    fn check(phase: Phase, goal: Goal, state: Option<ObservedState>, steps: &[&str]) {
+        check_expiring(phase, goal, None, state, steps);
+    }
+
+    #[track_caller]
+    fn check_expiring(
+        phase: Phase,
+        goal: Goal,
+        expires_in: Option<i64>,
+        state: Option<ObservedState>,
+        steps: &[&str],
+    ) {
+        let now = at(NOW);
+        let spec = SandboxSpec {
+            id: SandboxId::random(),
+            image: ImageName::new("host"),
+            entrypoint: vec!["sleep".to_owned()],
+            env: std::collections::BTreeMap::new(),
+            resources: Resources::default(),
+            token: Token::new("t"),
+        };
+        let observed = state.map(|state| Observed { id: spec.id, state });
+        let status = Status {
+            phase,
+            reason: Reason::UserRequest,
+            message: String::new(),
+            since: at(NOW - 60),
+        };
+        let expires_at = expires_in.map(|seconds| at(NOW + seconds));
+        let desired = Desired { spec, goal, expires_at, status };
+        let planned: Vec<String> =
+            plan(&desired, observed.as_ref(), now).iter().map(|step| shown(step, now)).collect();
+        assert_eq!(planned, steps, "{phase}, {goal:?}, {observed:?}");
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    fn shown(step: &Step, now: Timestamp) -> String {
+        match step {
+            Step::Record(status) => {
+                assert_eq!(status.since, now);
+                assert!(!status.message.is_empty());
+                format!("{} {}", status.phase, status.reason.as_str())
+            }
+            Step::Ensure | Step::Pause | Step::Resume | Step::Remove | Step::Forget => {
+                format!("{step:?}")
+            }
+        }
+    }
+
+    #[test]
+    fn a_new_sandbox_is_made_and_then_runs() {
+        check(Phase::Pending, Goal::Running, None, &["Ensure"]);
+        check(Phase::Pending, Goal::Running, Some(ObservedState::Gone), &["Ensure"]);
+        check(Phase::Pending, Goal::Running, Some(ObservedState::Starting), &[]);
+        let running = Some(ObservedState::Running);
+        check(Phase::Pending, Goal::Running, running.clone(), &["Running CONTAINER_RUNNING"]);
+        check(Phase::Running, Goal::Running, running, &[]);
+    }
+
+    #[test]
+    fn a_sandbox_pauses_and_resumes() {
+        let (running, paused) = (Some(ObservedState::Running), Some(ObservedState::Paused));
+        let pausing = &["Pausing USER_REQUEST", "Pause"];
+        check(Phase::Running, Goal::Paused, running.clone(), pausing);
+        check(Phase::Pausing, Goal::Paused, running.clone(), &["Pause"]);
+        check(Phase::Pausing, Goal::Paused, paused.clone(), &["Paused CONTAINER_PAUSED"]);
+        check(Phase::Paused, Goal::Paused, paused.clone(), &[]);
+        let resuming = &["Resuming USER_REQUEST", "Resume"];
+        check(Phase::Paused, Goal::Running, paused.clone(), resuming);
+        check(Phase::Resuming, Goal::Running, paused, &["Resume"]);
+        check(Phase::Resuming, Goal::Running, running, &["Running CONTAINER_RUNNING"]);
+    }
+
+    #[test]
+    fn a_change_of_mind_ends_where_the_sandbox_is() {
+        let running = Some(ObservedState::Running);
+        check(Phase::Pausing, Goal::Running, running, &["Running CONTAINER_RUNNING"]);
+        let paused = Some(ObservedState::Paused);
+        check(Phase::Resuming, Goal::Paused, paused, &["Paused CONTAINER_PAUSED"]);
+    }
+
+    #[test]
+    fn the_end_of_an_entrypoint_is_written_down() {
+        for (exit, recorded) in [
+            (Exit::Code(0), "Terminated CONTAINER_EXITED"),
+            (Exit::Code(1), "Failed CONTAINER_EXITED_ERROR"),
+            (Exit::Signal(9), "Failed CONTAINER_EXITED_ERROR"),
+            (Exit::OutOfMemory, "Failed OUT_OF_MEMORY"),
+            (Exit::Unknown, "Failed VANISHED"),
+        ] {
+            let exited = Some(ObservedState::Exited(exit));
+            check(Phase::Running, Goal::Running, exited.clone(), &[recorded]);
+            check(Phase::Pending, Goal::Paused, exited.clone(), &[recorded]);
+            check(Phase::Failed, Goal::Running, exited, &[]);
+        }
+    }
+
+    #[test]
+    fn a_sandbox_without_a_trace_has_failed() {
+        for phase in [Phase::Running, Phase::Pausing, Phase::Paused, Phase::Resuming] {
+            check(phase, Goal::Running, None, &["Failed VANISHED"]);
+        }
+        check(Phase::Failed, Goal::Running, None, &[]);
+    }
+
+    #[test]
+    fn removal_ends_in_nothing() {
+        let running = Some(ObservedState::Running);
+        let removing = &["Stopping USER_REQUEST", "Remove"];
+        check(Phase::Running, Goal::Removed, running.clone(), removing);
+        check(Phase::Stopping, Goal::Removed, running, &["Remove"]);
+        let ended = Some(ObservedState::Exited(Exit::Code(0)));
+        check(Phase::Terminated, Goal::Removed, ended, removing);
+        for phase in Phase::ALL {
+            check(phase, Goal::Removed, None, &["Forget"]);
+        }
+    }
+
+    #[test]
+    fn expiry_removes_a_sandbox_in_the_second_it_comes() {
+        let running = Some(ObservedState::Running);
+        let removing: &[&str] = &["Stopping EXPIRED", "Remove"];
+        for (seconds, steps) in [(1, [].as_slice()), (0, removing), (-1, removing)] {
+            let state = running.clone();
+            check_expiring(Phase::Running, Goal::Running, Some(seconds), state, steps);
+        }
+        check_expiring(Phase::Pending, Goal::Running, Some(0), None, &["Forget"]);
+    }
+
+    #[test]
+    fn a_renewal_after_stopping_began_comes_too_late() {
+        let running = Some(ObservedState::Running);
+        check_expiring(Phase::Stopping, Goal::Running, Some(60), running, &["Remove"]);
+        check_expiring(Phase::Stopping, Goal::Running, Some(60), None, &["Forget"]);
+    }
 }
