@@ -7,9 +7,11 @@ mod fake;
 mod gate;
 mod line;
 mod news;
+mod require;
 
 pub use crate::conformance;
 pub use clock::TestClock;
 pub use fake::{Call, FakeRuntime};
 pub use gate::Gate;
 pub use line::{Line, answer_ok};
+pub use require::required;

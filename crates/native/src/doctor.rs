@@ -1,1 +1,196 @@
+//! What this host must have, and how to get what is missing.
 
+use std::{path::Path, sync::Arc};
+
+use osb_api::SandboxId;
+use osb_core::{ImageName, Resources, Runtime, SandboxSpec, Token};
+use osb_sys::{cgroup::Layout, fs};
+
+use crate::{Config, Native};
+
+/// The oldest kernel that stacks an overlay on layers with translated owners.
+const OLDEST_KERNEL: (u32, u32) = (5, 19);
+
+/// One thing that the native runtime needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    pub name: &'static str,
+    pub outcome: Outcome,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is there; the text says what was found.
+    Ok(String),
+    /// It is not; the texts say what was found and how to get it.
+    Missing { found: String, remedy: String },
+}
+
+impl Check {
+    pub fn is_ok(&self) -> bool {
+        matches!(self.outcome, Outcome::Ok(_))
+    }
+
+    fn new(name: &'static str, result: Result<String, (String, &str)>) -> Self {
+        let outcome = match result {
+            Ok(found) => Outcome::Ok(found),
+            Err((found, remedy)) => Outcome::Missing { found, remedy: remedy.to_owned() },
+        };
+        Self { name, outcome }
+    }
+}
+
+/// Looks at everything that can be seen without making a sandbox.
+pub fn doctor(data_dir: &Path) -> Vec<Check> {
+    vec![
+        Check::new("root", root()),
+        Check::new("kernel", kernel(&rustix::system::uname().release().to_string_lossy())),
+        Check::new("user namespaces", user_namespaces()),
+        Check::new("overlay file system", overlay()),
+        Check::new("control groups", groups()),
+        Check::new("data directory", data(data_dir)),
+    ]
+}
+
+/// Makes a sandbox in a data directory of its own and removes it again.
+///
+/// Must be called within a tokio runtime.
+pub async fn trial(config: Config, execd: &[u8]) -> Check {
+    let directory = config.data_dir.clone();
+    let outcome = try_sandbox(config, execd).await;
+    let cleared = osb_sys::tree::remove(&directory);
+    let remedy = "mend what is named here; the lines above may say how";
+    Check::new(
+        "a sandbox starts",
+        match (outcome, cleared) {
+            (Ok(took), Ok(())) => Ok(took),
+            (Err(found), _) => Err((found, remedy)),
+            (_, Err(error)) => Err((error.to_string(), remedy)),
+        },
+    )
+}
+
+async fn try_sandbox(config: Config, execd: &[u8]) -> Result<String, String> {
+    let native: Arc<Native> = Native::start(config, execd).map_err(|error| chain(&error))?;
+    let spec = SandboxSpec {
+        id: SandboxId::random(),
+        image: ImageName::new("host"),
+        entrypoint: vec!["sleep".to_owned(), "60".to_owned()],
+        env: std::collections::BTreeMap::default(),
+        resources: Resources::default(),
+        token: Token::new("trial"),
+    };
+    let begun = std::time::Instant::now();
+    let made = native.ensure(&spec).await.map_err(|error| chain(&error));
+    let took = begun.elapsed();
+    let removed = native.remove(spec.id).await.map_err(|error| chain(&error));
+    made.and(removed)?;
+    Ok(format!("in {:.1} ms", took.as_secs_f64() * 1000.0))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+type Finding = Result<String, (String, &'static str)>;
+
+fn root() -> Finding {
+    if rustix::process::geteuid().is_root() {
+        Ok("the server runs as root".to_owned())
+    } else {
+        Err((
+            format!("the server runs as user {}", rustix::process::geteuid().as_raw()),
+            "start it as root, for example with sudo",
+        ))
+    }
+}
+
+fn kernel(release: &str) -> Finding {
+    let mut numbers = release.split(['.', '-']).map(str::parse::<u32>);
+    let version = match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
+        _ => (0, 0),
+    };
+    let found = format!("Linux {release}");
+    if version >= OLDEST_KERNEL {
+        Ok(found)
+    } else {
+        Err((found, "install Linux 5.19 or newer; Debian 12 and Ubuntu 22.10 have it"))
+    }
+}
+
+fn user_namespaces() -> Finding {
+    let remedy = "enable them: sysctl -w user.max_user_namespaces=65536";
+    match fs::read_to_string("/proc/sys/user/max_user_namespaces") {
+        Ok(most) if most.trim() == "0" => Err(("none are allowed".to_owned(), remedy)),
+        Ok(most) => Ok(format!("up to {}", most.trim())),
+        Err(_) => Err((
+            "this kernel has none".to_owned(),
+            "install a kernel with CONFIG_USER_NS, as all distributions ship",
+        )),
+    }
+}
+
+fn overlay() -> Finding {
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    if known.lines().any(|line| line.split_whitespace().last() == Some("overlay")) {
+        Ok("known to the kernel".to_owned())
+    } else {
+        Err(("not known to the kernel".to_owned(), "load it: modprobe overlay"))
+    }
+}
+
+fn groups() -> Finding {
+    match Layout::find() {
+        Ok(Layout::V1 { .. }) => Ok("version 1".to_owned()),
+        Ok(Layout::V2 { .. }) => Ok("version 2".to_owned()),
+        Err(error) => Err((
+            error.to_string(),
+            "mount control groups at /sys/fs/cgroup with cpu, memory and pids; in a container, \
+             run it with --privileged --cgroupns=host",
+        )),
+    }
+}
+
+/// Whether sandboxes' files can live there: overlays cannot keep theirs on every file system.
+fn data(data_dir: &Path) -> Finding {
+    /// Magic numbers of statfs(2).
+    const UNFIT: [(i64, &str); 4] =
+        [(0x794c_7630, "overlay"), (0x6969, "nfs"), (0x6573_5546, "fuse"), (0x0102_1997, "9p")];
+    let existing =
+        data_dir.ancestors().find(|path| path.exists()).unwrap_or_else(|| Path::new("/"));
+    let stat = match rustix::fs::statfs(existing) {
+        Ok(stat) => stat,
+        Err(error) => {
+            return Err((error.to_string(), "choose another with --data-dir"));
+        }
+    };
+    match UNFIT.iter().find(|(magic, _)| *magic == stat.f_type) {
+        Some((_, name)) => Err((
+            format!("{} is on {name}", data_dir.display()),
+            "choose a directory on ext4, xfs, btrfs or tmpfs with --data-dir",
+        )),
+        None => Ok(data_dir.display().to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_kernels_are_told_apart() {
+        for good in ["6.18.44-fc", "5.19.0", "6.1.0-40-amd64", "10.0"] {
+            assert!(kernel(good).is_ok(), "{good}");
+        }
+        for bad in ["5.18.19", "4.19.0-27-amd64", "5.4", "", "x.y"] {
+            assert!(kernel(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -4,10 +4,12 @@
 //! [`Native`] is what the server holds. It never forks: a single-threaded helper process, the
 //! spawner, makes each sandbox and hands back a descriptor for its first process.
 
+mod doctor;
 mod ids;
 mod native;
 mod sandbox;
 mod spawner;
 
+pub use doctor::{Check, Outcome, doctor, trial};
 pub use native::{Config, Native, StartError};
 pub use spawner::spawner_main;

@@ -1,33 +1,37 @@
+//! The runtime itself: what it knows, and the [`Runtime`] seam. The verbs have files of their own.
+
+mod adopt;
+mod clear;
+mod make;
+mod pause;
+mod reach;
+
 use std::{
     collections::HashMap,
     fs::File,
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
-use osb_api::{SandboxId, ports};
+use osb_api::SandboxId;
 use osb_core::{Dialled, Exit, Observed, ObservedState, Pause, Runtime, RuntimeError, SandboxSpec};
-use osb_image::{ImageError, Images, Rootfs};
-use osb_sys::{cgroup::Layout, fs, memfd, netns::SocketOpener, process, ready, tree};
+use osb_image::{ImageError, Images};
+use osb_sys::{cgroup::Layout, fs, memfd, netns::SocketOpener};
 use tokio::sync::broadcast;
 use tokio_util::task::TaskTracker;
 
 use crate::{
     ids::Ids,
     sandbox::{Place, State},
-    spawner::{Ended, Spawner, outcome},
+    spawner::Spawner,
 };
 
 /// How many changes a slow watcher may fall behind before it misses some.
 const NEWS: usize = 1024;
-/// How long an ended sandbox's control group may stay busy.
-const GROUP_PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -130,38 +134,6 @@ impl Native {
         Ok(Arc::new(native))
     }
 
-    /// Finds what an earlier server left.
-    fn adopt(&self) -> Result<(), fs::PathError> {
-        for name in fs::names(self.sandboxes())? {
-            let Ok(id) = name.parse::<SandboxId>() else { continue };
-            let place = self.place(id);
-            let Ok(state) = place.state() else {
-                // The crash came before anything was started.
-                place.discard(&self.removed())?;
-                continue;
-            };
-            let life = match (place.exit(), first_process(&place)) {
-                (Some(exit), _) => Life::Over(exit),
-                (None, Some(pidfd)) => Life::Up(Arc::new(pidfd)),
-                (None, None) => Life::Over(Exit::Unknown),
-            };
-            let mut known = self.known();
-            known.ids.claim(state.base);
-            known.sandboxes.insert(id, Entry { state, life: life.clone(), turn: Arc::default() });
-            drop(known);
-            if let Life::Up(pidfd) = life {
-                self.inner.tasks.spawn(self.clone().follow(place, pidfd, None));
-            }
-        }
-        let removed = self.removed();
-        self.inner.tasks.spawn_blocking(move || {
-            for name in fs::names(&removed).unwrap_or_default() {
-                delete(&removed.join(name));
-            }
-        });
-        Ok(())
-    }
-
     fn sandboxes(&self) -> PathBuf {
         self.inner.config.data_dir.join("sandboxes")
     }
@@ -201,116 +173,6 @@ impl Native {
     fn tell(&self, id: SandboxId, state: ObservedState) {
         // Nobody listening is fine: the truth is in the world.
         drop(self.inner.news.send(Observed { id, state }));
-    }
-
-    /// Makes the sandbox. On failure everything made so far is taken back.
-    async fn make(self, state: State, rootfs: Rootfs) -> Result<Observed, RuntimeError> {
-        let id = state.spec.id;
-        match self.try_make(&state, rootfs).await {
-            Ok(()) => {
-                self.tell(id, ObservedState::Running);
-                Ok(Observed { id, state: ObservedState::Running })
-            }
-            Err(error) => {
-                if let Err(left) = self.clear(&self.place(id)).await {
-                    tracing::error!(sandbox_id = %id, error = %left, "cannot take back a sandbox that failed to start");
-                }
-                self.forget(id);
-                Err(RuntimeError::failed("cannot start the sandbox", error))
-            }
-        }
-    }
-
-    async fn try_make(&self, state: &State, rootfs: Rootfs) -> io::Result<()> {
-        let place = self.place(state.spec.id);
-        let (theirs, ours) = (state.clone(), place.clone());
-        let cover = self.inner.config.data_dir.join("stage");
-        let prepared =
-            self.inner.tasks.spawn_blocking(move || ours.prepare(&theirs, &rootfs, &cover)).await?;
-        let (spawn, boot, listener) = prepared.map_err(io::Error::other)?;
-        let (said, status) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let program = self.inner.execd.as_fd().try_clone_to_owned()?;
-        let spawned = self.inner.spawner.spawn(spawn, [program, boot, listener, status]).await?;
-        let pidfd = Arc::new(spawned.pidfd);
-        self.set_life(state.spec.id, Life::Up(pidfd.clone()));
-        if let Err(failure) = outcome(said).await? {
-            return Err(io::Error::other(failure));
-        }
-        self.inner.tasks.spawn(self.clone().follow(place, pidfd, Some(spawned.pid)));
-        Ok(())
-    }
-
-    /// Waits for the first process to end and says so. `child` is its number if our spawner made
-    /// it and can tell how it ended.
-    async fn follow(self, place: Place, pidfd: Arc<OwnedFd>, child: Option<i32>) {
-        if let Err(error) = ended(&pidfd).await {
-            tracing::error!(sandbox_id = %place.id, %error, "cannot watch the sandbox");
-            return;
-        }
-        let status = match child {
-            Some(pid) => self.inner.spawner.reap(pid).await.ok().flatten(),
-            None => None,
-        };
-        let exit = match status {
-            Some(Ended::Code(code)) => Exit::Code(code),
-            Some(Ended::Signal(_)) if place.group.oom_kills() > 0 => Exit::OutOfMemory,
-            Some(Ended::Signal(signal)) => Exit::Signal(signal),
-            None => Exit::Unknown,
-        };
-        let mut known = self.known();
-        let Some(entry) = known.sandboxes.get_mut(&place.id) else { return };
-        entry.life = Life::Over(exit);
-        drop(known);
-        if let Err(error) = place.record(exit)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(sandbox_id = %place.id, %error, "cannot write down how the sandbox ended");
-        }
-        self.tell(place.id, ObservedState::Exited(exit));
-    }
-
-    /// Ends whatever runs in the sandbox, and removes its group and directory.
-    async fn clear(&self, place: &Place) -> io::Result<()> {
-        let running = match self.entry(place.id).map(|entry| entry.life) {
-            Some(Life::Up(pidfd)) => Some(pidfd),
-            Some(Life::Starting | Life::Over(_)) | None => None,
-        };
-        if let Some(pidfd) = running {
-            process::kill(&pidfd)?;
-            // A stopped process hears no signal before it goes on (cgroup v1).
-            place.group.thaw().ok();
-            ended(&pidfd).await?;
-        }
-        self.empty_group(place).await?;
-        let (place, removed) = (place.clone(), self.removed());
-        let aside = self.inner.tasks.spawn_blocking(move || place.discard(&removed)).await?;
-        if let Some(aside) = aside.map_err(io::Error::other)? {
-            // Deleting may take long; the sandbox is gone as soon as it has lost its name.
-            self.inner.tasks.spawn_blocking(move || delete(&aside));
-        }
-        Ok(())
-    }
-
-    /// Removes the control group, ending what is still in it: after a crash that may be a process
-    /// that had not yet become execd.
-    async fn empty_group(&self, place: &Place) -> io::Result<()> {
-        let deadline = tokio::time::Instant::now() + GROUP_PATIENCE;
-        loop {
-            for pid in place.group.processes() {
-                if let Ok(pidfd) = process::open(pid)
-                    && place.group.processes().contains(&pid)
-                {
-                    process::kill(&pidfd)?;
-                }
-            }
-            match place.group.remove() {
-                Ok(()) => return Ok(()),
-                Err(error) if tokio::time::Instant::now() > deadline => return Err(error),
-                // The kernel takes ended processes out of their group a moment later, and tells
-                // nobody when.
-                Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
-            }
-        }
     }
 
     fn forget(&self, id: SandboxId) {
@@ -415,57 +277,11 @@ impl Runtime for Native {
     }
 
     async fn dial(&self, id: SandboxId, port: u16) -> Result<Dialled, RuntimeError> {
-        let pidfd = self.up(id)?;
-        if port == ports::EXECD {
-            return match self.place(id).connect() {
-                Ok(stream) => Ok(Dialled::Unix(stream)),
-                Err(error) if is_refusal(&error) => Err(RuntimeError::Refused { id, port }),
-                Err(error) => Err(RuntimeError::failed("cannot reach execd", error)),
-            };
-        }
-        for address in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
-            match self.connect(&pidfd, SocketAddr::new(address, port)).await {
-                Ok(stream) => return Ok(Dialled::Tcp(stream)),
-                Err(error) if is_refusal(&error) => {}
-                Err(error) => {
-                    return Err(RuntimeError::failed("cannot reach into the sandbox", error));
-                }
-            }
-        }
-        Err(RuntimeError::Refused { id, port })
+        self.reach(id, port).await
     }
 
     fn pause(&self) -> Option<&dyn Pause> {
         Some(self)
-    }
-}
-
-impl Native {
-    async fn connect(&self, pidfd: &OwnedFd, to: SocketAddr) -> io::Result<std::net::TcpStream> {
-        let socket = self.inner.sockets.tcp(pidfd, to)?;
-        let socket = tokio::net::TcpSocket::from_std_stream(std::net::TcpStream::from(socket));
-        let stream = socket.connect(to).await?;
-        stream.set_nodelay(true)?;
-        stream.into_std()
-    }
-}
-
-#[async_trait]
-impl Pause for Native {
-    async fn pause(&self, id: SandboxId) -> Result<(), RuntimeError> {
-        self.up(id)?;
-        let group = self.place(id).group;
-        group.freeze().map_err(|error| RuntimeError::failed("cannot pause the sandbox", error))?;
-        self.tell(id, ObservedState::Paused);
-        Ok(())
-    }
-
-    async fn resume(&self, id: SandboxId) -> Result<(), RuntimeError> {
-        self.up(id)?;
-        let group = self.place(id).group;
-        group.thaw().map_err(|error| RuntimeError::failed("cannot resume the sandbox", error))?;
-        self.tell(id, ObservedState::Running);
-        Ok(())
     }
 }
 
@@ -477,32 +293,5 @@ fn lock(data_dir: &Path) -> Result<File, StartError> {
         Ok(()) => Ok(file),
         Err(std::fs::TryLockError::WouldBlock) => Err(StartError::InUse(data_dir.to_owned())),
         Err(std::fs::TryLockError::Error(error)) => Err(failed(error)),
-    }
-}
-
-/// The first process of a sandbox, found by its control group.
-fn first_process(place: &Place) -> Option<OwnedFd> {
-    let pid = process::init_among(&place.group.processes())?;
-    let pidfd = process::open(pid).ok()?;
-    // The number may have gone to another process since; then that one is not in the group.
-    let still = process::init_among(&place.group.processes()) == Some(pid);
-    still.then_some(pidfd)
-}
-
-async fn ended(pidfd: &OwnedFd) -> io::Result<()> {
-    // A descriptor of its own: one descriptor has one place in the event loop, and the follower
-    // and a removal may both wait.
-    let handle = ready::register(pidfd.try_clone()?, tokio::io::Interest::READABLE)?;
-    drop(handle.readable().await?);
-    Ok(())
-}
-
-fn is_refusal(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
-}
-
-fn delete(path: &Path) {
-    if let Err(error) = tree::remove(path) {
-        tracing::warn!(error = %error, "cannot delete what a removed sandbox left");
     }
 }

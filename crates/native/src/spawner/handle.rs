@@ -3,7 +3,10 @@
 use std::{
     collections::VecDeque,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::process::CommandExt,
+    },
     process::{Child, Stdio},
 };
 
@@ -44,7 +47,7 @@ pub(crate) struct Spawned {
 }
 
 impl Spawner {
-    /// `program` and `arguments` start a process that runs [`super::spawner_main`].
+    /// `command` starts a process that runs [`super::spawner_main`].
     pub(crate) fn start(command: Vec<String>, tasks: &TaskTracker) -> Self {
         let (jobs, inbox) = mpsc::channel(QUEUE);
         tasks.spawn(operate(command, inbox));
@@ -147,6 +150,8 @@ fn dial(command: &[String]) -> io::Result<Line> {
         .args(arguments)
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
+        // Its own group, so that Ctrl-C in a terminal ends the server and not this.
+        .process_group(0)
         .spawn()?;
     Ok(Line {
         channel: ready::register(ours, Interest::READABLE | Interest::WRITABLE)?,

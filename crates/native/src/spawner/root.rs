@@ -118,9 +118,15 @@ fn show(path: &Path, target: &Path) -> Result<(), Failure> {
 }
 
 fn devices(at: &Path, base: IdBase) -> Result<(), Failure> {
+    let root = base.0.to_string();
     let tmpfs = mount::filesystem(
         "tmpfs",
-        &[FsOption::Text("mode", "755"), FsOption::Text("size", "64k")],
+        &[
+            FsOption::Text("mode", "755"),
+            FsOption::Text("size", "64k"),
+            FsOption::Text("uid", &root),
+            FsOption::Text("gid", &root),
+        ],
         Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NOEXEC,
     )
     .step("make /dev")?;
@@ -134,7 +140,6 @@ fn devices(at: &Path, base: IdBase) -> Result<(), Failure> {
     for (name, target) in DEVICE_LINKS {
         fs::symlink(target, at.join(name)).step("make a link in /dev")?;
     }
-    let root = base.0.to_string();
     for name in ["pts", "shm", "mqueue"] {
         fs::create_dir(at.join(name), 0o755).step("make a directory in /dev")?;
     }

@@ -1,0 +1,53 @@
+//! Finding the sandboxes that an earlier server left.
+
+use std::{os::fd::OwnedFd, sync::Arc};
+
+use osb_api::SandboxId;
+use osb_core::Exit;
+use osb_sys::{fs, process};
+
+use super::{Entry, Life, Native, clear::delete, make::follow};
+use crate::sandbox::Place;
+
+impl Native {
+    /// Finds what an earlier server left.
+    pub(super) fn adopt(&self) -> Result<(), fs::PathError> {
+        for name in fs::names(self.sandboxes())? {
+            let Ok(id) = name.parse::<SandboxId>() else { continue };
+            let place = self.place(id);
+            let Ok(state) = place.state() else {
+                // The crash came before anything was started.
+                place.discard(&self.removed())?;
+                continue;
+            };
+            let life = match (place.exit(), first_process(&place)) {
+                (Some(exit), _) => Life::Over(exit),
+                (None, Some(pidfd)) => Life::Up(Arc::new(pidfd)),
+                (None, None) => Life::Over(Exit::Unknown),
+            };
+            let mut known = self.known();
+            known.ids.claim(state.base);
+            known.sandboxes.insert(id, Entry { state, life: life.clone(), turn: Arc::default() });
+            drop(known);
+            if let Life::Up(pidfd) = life {
+                self.inner.tasks.spawn(follow(Arc::downgrade(&self.inner), place, pidfd, None));
+            }
+        }
+        let removed = self.removed();
+        self.inner.tasks.spawn_blocking(move || {
+            for name in fs::names(&removed).unwrap_or_default() {
+                delete(&removed.join(name));
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The first process of a sandbox, found by its control group.
+fn first_process(place: &Place) -> Option<OwnedFd> {
+    let pid = process::init_among(&place.group.processes())?;
+    let pidfd = process::open(pid).ok()?;
+    // The number may have gone to another process since; then that one is not in the group.
+    let still = process::init_among(&place.group.processes()) == Some(pid);
+    still.then_some(pidfd)
+}

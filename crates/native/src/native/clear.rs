@@ -1,0 +1,63 @@
+//! Taking a sandbox apart.
+
+use std::{io, path::Path, time::Duration};
+
+use osb_sys::{process, tree};
+
+use super::{Life, Native, make::ended};
+use crate::sandbox::Place;
+
+/// How long an ended sandbox's control group may stay busy.
+const GROUP_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Native {
+    /// Ends whatever runs in the sandbox, and removes its group and directory.
+    pub(super) async fn clear(&self, place: &Place) -> io::Result<()> {
+        let running = match self.entry(place.id).map(|entry| entry.life) {
+            Some(Life::Up(pidfd)) => Some(pidfd),
+            Some(Life::Starting | Life::Over(_)) | None => None,
+        };
+        if let Some(pidfd) = running {
+            process::kill(&pidfd)?;
+            // A stopped process hears no signal before it goes on (cgroup v1).
+            place.group.thaw().ok();
+            ended(&pidfd).await?;
+        }
+        self.empty_group(place).await?;
+        let (place, removed) = (place.clone(), self.removed());
+        let aside = self.inner.tasks.spawn_blocking(move || place.discard(&removed)).await?;
+        if let Some(aside) = aside.map_err(io::Error::other)? {
+            // Deleting may take long; the sandbox is gone as soon as it has lost its name.
+            self.inner.tasks.spawn_blocking(move || delete(&aside));
+        }
+        Ok(())
+    }
+
+    /// Removes the control group, ending what is still in it: after a crash that may be a process
+    /// that had not yet become execd.
+    async fn empty_group(&self, place: &Place) -> io::Result<()> {
+        let deadline = tokio::time::Instant::now() + GROUP_PATIENCE;
+        loop {
+            for pid in place.group.processes() {
+                if let Ok(pidfd) = process::open(pid)
+                    && place.group.processes().contains(&pid)
+                {
+                    process::kill(&pidfd)?;
+                }
+            }
+            match place.group.remove() {
+                Ok(()) => return Ok(()),
+                Err(error) if tokio::time::Instant::now() > deadline => return Err(error),
+                // The kernel takes ended processes out of their group a moment later, and tells
+                // nobody when.
+                Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        }
+    }
+}
+
+pub(super) fn delete(path: &Path) {
+    if let Err(error) = tree::remove(path) {
+        tracing::warn!(error = %error, "cannot delete what a removed sandbox left");
+    }
+}

@@ -1,0 +1,26 @@
+//! Stopping a sandbox where it stands, and letting it go on.
+
+use async_trait::async_trait;
+use osb_api::SandboxId;
+use osb_core::{ObservedState, Pause, RuntimeError};
+
+use super::Native;
+
+#[async_trait]
+impl Pause for Native {
+    async fn pause(&self, id: SandboxId) -> Result<(), RuntimeError> {
+        self.up(id)?;
+        let group = self.place(id).group;
+        group.freeze().map_err(|error| RuntimeError::failed("cannot pause the sandbox", error))?;
+        self.tell(id, ObservedState::Paused);
+        Ok(())
+    }
+
+    async fn resume(&self, id: SandboxId) -> Result<(), RuntimeError> {
+        self.up(id)?;
+        let group = self.place(id).group;
+        group.thaw().map_err(|error| RuntimeError::failed("cannot resume the sandbox", error))?;
+        self.tell(id, ObservedState::Running);
+        Ok(())
+    }
+}

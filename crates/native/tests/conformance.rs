@@ -1,0 +1,74 @@
+//! The native runtime under the laws of every runtime.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use osb_api::SandboxId;
+use osb_core::{
+    ImageName, Resources, Runtime, SandboxSpec, Token,
+    testkit::{conformance::Harness, required},
+};
+use osb_native::{Config, Native};
+use tempfile::TempDir;
+
+struct Host {
+    directory: TempDir,
+    runtime: Mutex<Option<Arc<Native>>>,
+}
+
+impl Host {
+    fn start(&self) -> Arc<Native> {
+        let config = Config {
+            data_dir: self.directory.path().to_owned(),
+            cgroup_parent: "opensandbox-conformance".to_owned(),
+            spawner: vec![env!("CARGO_BIN_EXE_osb-spawner").to_owned()],
+        };
+        Native::start(config, osb_bundle::EXECD).unwrap()
+    }
+}
+
+async fn host() -> Option<Host> {
+    if !required("root", rustix::process::geteuid().is_root()) {
+        return None;
+    }
+    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+    let host = Host { directory, runtime: Mutex::new(None) };
+    *host.runtime.lock().unwrap() = Some(host.start());
+    Some(host)
+}
+
+#[async_trait]
+impl Harness for Host {
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        self.runtime.lock().unwrap().clone().expect("invariant: set when made")
+    }
+
+    async fn reopen(&self) -> Arc<dyn Runtime> {
+        // The first must be gone before another may use its directory.
+        let first = self.runtime.lock().unwrap().take();
+        drop(first);
+        let next = self.start();
+        *self.runtime.lock().unwrap() = Some(next.clone());
+        next
+    }
+
+    fn spec(&self) -> SandboxSpec {
+        SandboxSpec {
+            id: SandboxId::random(),
+            image: ImageName::new("host"),
+            entrypoint: ["tail", "-f", "/dev/null"].map(str::to_owned).to_vec(),
+            env: std::collections::BTreeMap::default(),
+            resources: Resources::default(),
+            token: Token::new("conformance"),
+        }
+    }
+
+    async fn wait(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+}
+
+osb_core::conformance!(host);
