@@ -260,7 +260,8 @@ proptest! {
             prop_assert!(rounds < ROUNDS, "no rest after {rounds} rounds: {world:?}");
         }
         if doomed {
-            prop_assert!(world.forgotten && world.state.is_none(), "something is left: {world:?}");
+            let gone = matches!(world.state, None | Some(ObservedState::Gone));
+            prop_assert!(world.forgotten && gone, "something is left: {world:?}");
         }
         if !world.forgotten {
             let phase = world.desired.status.phase;
