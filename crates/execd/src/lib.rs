@@ -1,1 +1,29 @@
-//! The daemon inside every sandbox: commands, files, PID 1 duties.
+//! The daemon inside every sandbox: it runs commands, moves files, and is the first process.
+//!
+//! A request enters in `serve`, is checked there for its token, and goes through the table in
+//! `routes` to the module of its noun: `command` or `files`. Every process is started through
+//! `reaper`, which alone waits for children.
+
+mod accounts;
+mod args;
+mod boot;
+mod command;
+mod daemon;
+mod entrypoint;
+pub mod env;
+mod env_file;
+mod environment;
+mod error;
+mod expand;
+mod files;
+mod program;
+mod reaper;
+mod reply;
+mod request;
+mod routes;
+mod serve;
+mod token;
+
+pub use args::Args;
+pub use boot::{Start, StartError};
+pub use daemon::run;

@@ -1,1 +1,46 @@
-fn main() {}
+//! Starts execd.
+
+use std::{
+    io::{Write, stderr},
+    process::ExitCode,
+};
+
+use clap::Parser;
+use osb_execd::{Args, Start};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
+fn main() -> ExitCode {
+    // Neither the memory of this process, with the token in it, nor its descriptors are for the
+    // programs of the sandbox.
+    let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let started = Args::parse().start().and_then(|start| {
+        hidden.map_err(|error| osb_execd::StartError::Hide(error.into()))?;
+        run(start)
+    });
+    match started {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            let mut message = format!("execd: {error}");
+            let mut cause = std::error::Error::source(&error);
+            while let Some(error) = cause {
+                message = format!("{message}: {error}");
+                cause = error.source();
+            }
+            // With nobody to read it there is nobody to tell.
+            drop(writeln!(stderr(), "{message}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(start: Start) -> Result<u8, osb_execd::StartError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(4)
+        .thread_keep_alive(std::time::Duration::from_secs(1))
+        .build()
+        .map_err(osb_execd::StartError::Runtime)?;
+    let code = runtime.block_on(osb_execd::run(start));
+    runtime.shutdown_background();
+    code
+}

@@ -54,7 +54,6 @@ pub enum PtyClientFrame {
 /// The signals that a client may send to the shell's process group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
-#[expect(clippy::enum_variant_names, reason = "the names of the signals")]
 pub enum PtySignal {
     SigInt,
     SigTerm,

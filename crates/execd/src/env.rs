@@ -1,0 +1,27 @@
+//! Every variable of the environment that means something to execd.
+
+use std::{collections::BTreeMap, ffi::OsString};
+
+/// The access token, as with `--access-token`. Never passed on to commands.
+pub const ACCESS_TOKEN: &str = "EXECD_ACCESS_TOKEN";
+
+/// The file whose assignments are added to the environment of every command, read anew for each.
+/// Commands see the variable, so that they can add to the file.
+pub const ENV_FILE: &str = "EXECD_ENVS";
+
+/// What [`ENV_FILE`] is in a sandbox of the native runtime unless set.
+pub const DEFAULT_ENV_FILE: &str = "/opt/opensandbox/.env";
+
+/// Where commands without a path are looked for.
+pub const PATH: &str = "PATH";
+
+/// What [`PATH`] is unless set.
+pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What `~` stands for.
+pub const HOME: &str = "HOME";
+
+/// The environment that this process was started with, without what is meant for execd alone.
+pub(crate) fn inherited() -> BTreeMap<OsString, OsString> {
+    std::env::vars_os().filter(|(name, _)| name != ACCESS_TOKEN).collect()
+}

@@ -1,0 +1,127 @@
+use std::{error::Error, io};
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode, header};
+use osb_api::{ErrorBody, codes};
+use osb_sys::fs::PathError;
+
+use crate::reply;
+
+/// An answer that is not a success. This is the only module that knows the status of each.
+///
+/// Messages carry their causes: the paths in them are the caller's own.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    /// The length of the file, for a range outside of it.
+    size: Option<u64>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), size: None }
+    }
+
+    /// The body or a parameter must change.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, codes::INVALID_REQUEST_BODY, message)
+    }
+
+    pub(crate) fn body_too_large(limit: usize) -> Self {
+        let message = format!("the body is larger than {limit} bytes");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, codes::BODY_TOO_LARGE, message)
+    }
+
+    pub(crate) fn missing_query(name: &str) -> Self {
+        let message = format!("the query parameter `{name}` is missing");
+        Self::new(StatusCode::BAD_REQUEST, codes::MISSING_QUERY, message)
+    }
+
+    /// The upload is not a form, or its parts do not pair up.
+    pub(crate) fn form(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, codes::INVALID_FILE, message)
+    }
+
+    pub(crate) fn upload_metadata(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, codes::INVALID_FILE_METADATA, message)
+    }
+
+    pub(crate) fn upload_content(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, codes::INVALID_FILE_CONTENT, message)
+    }
+
+    pub(crate) fn unsatisfiable(range: &str, size: u64) -> Self {
+        let message = format!("the range {range:?} is not within the file's {size} bytes");
+        let error = Self::new(StatusCode::RANGE_NOT_SATISFIABLE, codes::UNKNOWN, message);
+        Self { size: Some(size), ..error }
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        let message = "the header X-EXECD-ACCESS-TOKEN is missing or wrong";
+        Self::new(StatusCode::UNAUTHORIZED, codes::UNAUTHORIZED, message)
+    }
+
+    pub(crate) fn no_route(path: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, codes::NOT_FOUND, format!("no route has the path {path}"))
+    }
+
+    pub(crate) fn no_method(method: &http::Method, path: &str) -> Self {
+        let message = format!("{path} does not answer {method}");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, codes::METHOD_NOT_ALLOWED, message)
+    }
+
+    pub(crate) fn not_supported(what: &str) -> Self {
+        let message = format!("this execd does not offer {what}");
+        Self::new(StatusCode::NOT_IMPLEMENTED, codes::EXECD_NOT_SUPPORTED, message)
+    }
+
+    /// The operating system refused, in a way that no other answer fits.
+    pub(crate) fn runtime(error: &dyn Error) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, codes::RUNTIME_ERROR, chain(error))
+    }
+
+    /// As [`ApiError::runtime`], for what has no error of its own.
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, codes::RUNTIME_ERROR, message)
+    }
+}
+
+impl From<PathError> for ApiError {
+    fn from(error: PathError) -> Self {
+        if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+            return Self::new(StatusCode::NOT_FOUND, codes::FILE_NOT_FOUND, chain(&error));
+        }
+        Self::runtime(&error)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = ErrorBody { code: self.code.to_owned(), message: self.message };
+        let json = serde_json::to_vec(&body).expect("invariant: two strings are always JSON");
+        let mut response = Response::new(Body::from(json));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(header::CONTENT_TYPE, reply::JSON);
+        if let Some(size) = self.size
+            && let Ok(value) = HeaderValue::from_str(&format!("bytes */{size}"))
+        {
+            response.headers_mut().insert(header::CONTENT_RANGE, value);
+        }
+        response
+    }
+}
+
+fn chain(error: &dyn Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        message = format!("{message}: {error}");
+        cause = error.source();
+    }
+    message
+}

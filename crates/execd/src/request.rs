@@ -1,0 +1,50 @@
+//! What callers send, read without trusting its size or form.
+
+use axum::{body::Body, extract::Query};
+use http::Uri;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+
+use crate::error::ApiError;
+
+/// Larger than any command line that the kernel takes.
+const JSON_LIMIT: usize = 8 << 20;
+
+/// Reads the first JSON value of the body. The content type does not matter.
+pub(crate) async fn json<T: DeserializeOwned>(body: Body) -> Result<T, ApiError> {
+    let body = Limited::new(body, JSON_LIMIT).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            ApiError::body_too_large(JSON_LIMIT)
+        } else {
+            ApiError::invalid(format!("the body broke off: {error}"))
+        }
+    })?;
+    let bytes = body.to_bytes();
+    let mut values = serde_json::Deserializer::from_slice(&bytes).into_iter();
+    match values.next() {
+        Some(Ok(value)) => Ok(value),
+        Some(Err(error)) => Err(ApiError::invalid(format!("the body is not as expected: {error}"))),
+        None => Err(ApiError::invalid("the body is empty")),
+    }
+}
+
+/// The parameters of a query, in order and with repetitions.
+#[derive(Debug)]
+pub(crate) struct Parameters(Vec<(String, String)>);
+
+impl Parameters {
+    pub(crate) fn of(uri: &Uri) -> Result<Self, ApiError> {
+        let Query(pairs) = Query::try_from_uri(uri)
+            .map_err(|error| ApiError::invalid(format!("the query cannot be read: {error}")))?;
+        Ok(Self(pairs))
+    }
+
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The first value of a parameter that is there and not empty.
+    pub(crate) fn one<'a>(&'a self, name: &'a str) -> Option<&'a str> {
+        self.all(name).find(|value| !value.is_empty())
+    }
+}

@@ -1,0 +1,43 @@
+//! The table of routes.
+
+mod proxy;
+mod unsupported;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    response::Response,
+    routing::{delete, get, post},
+};
+use http::{Method, Uri};
+
+pub(crate) use proxy::enter_own_proxy;
+
+use crate::{command, daemon::Daemon, error::ApiError, files, reply};
+
+pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
+    Router::new()
+        .route("/ping", get(ping))
+        .route("/command", post(command::run).delete(unsupported::interrupt))
+        .route("/files", delete(files::remove))
+        .route("/files/download", get(files::download))
+        .route("/files/info", get(files::info))
+        .route("/files/upload", post(files::upload))
+        .merge(unsupported::table())
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .with_state(daemon)
+}
+
+async fn ping() -> Response {
+    reply::empty()
+}
+
+async fn no_route(uri: Uri) -> ApiError {
+    ApiError::no_route(uri.path())
+}
+
+async fn no_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::no_method(&method, uri.path())
+}
