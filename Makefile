@@ -1,0 +1,50 @@
+# The commands of this project; `make help` lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help run build test bench lint clean
+
+# Builds and test tools live outside the checkout, so that every clone finds them warm.
+CACHE := $(or $(XDG_CACHE_HOME),$(shell echo ~)/.cache)/opensandbox
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+export PATH := $(PATH):$(shell echo ~)/.cargo/bin
+
+OSB := target/release/osb
+DENY_VERSION := 0.20.2
+DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: build ## Start a server on 127.0.0.1:8080 and show a first sandbox
+	@scripts/demo.sh $(OSB)
+
+build: ## Build target/release/osb
+	@mkdir -p "$(CARGO_TARGET_DIR)" $(dir $(OSB))
+	@# Another clone may build at the same moment: whose binary is copied must not be a matter of luck.
+	@exec 9>"$(CARGO_TARGET_DIR)/.osb-build"; flock 9; \
+	cargo build --release --locked --package osb-cli; \
+	if ! [ "$(CARGO_TARGET_DIR)/release/osb" -ef $(OSB) ]; then \
+	  cp "$(CARGO_TARGET_DIR)/release/osb" $(OSB).new; mv $(OSB).new $(OSB); \
+	fi
+
+test: build ## Run all tests, those with the published clients included
+	@OSB="$$PWD/$(OSB)" tests/run $(SUITES)
+
+bench: build ## Measure the promises of SPECIFICATION.md
+	@cargo run --quiet --release --locked --package xtask -- bench --osb $(OSB) $(BENCH)
+
+lint: $(DENY) ## Check formatting, lints, house rules, licences and generated files
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo xtask tidy
+	cargo xtask spec --check
+	$(DENY) --log-level error check bans licenses sources
+
+$(DENY):
+	cargo install cargo-deny --version $(DENY_VERSION) --locked --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION) --target-dir $(CACHE)/tools/build
+	@rm -rf $(CACHE)/tools/build
+
+clean: ## Remove what was built, here and in the cache
+	rm -rf target "$(CARGO_TARGET_DIR)"

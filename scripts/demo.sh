@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Starts a server on 127.0.0.1:8080 unless one of ours is there, and shows a first sandbox.
+#
+#   scripts/demo.sh path/to/osb
+set -euo pipefail
+
+osb=$(realpath "$1")
+address=127.0.0.1:8080
+unset OPEN_SANDBOX_DOMAIN OPEN_SANDBOX_API_KEY
+
+if [ -n "${OSB_DATA_DIR:-}" ]; then
+  data=$OSB_DATA_DIR
+elif [ "$(id -u)" = 0 ]; then
+  data=/var/lib/opensandbox
+else
+  data=${XDG_DATA_HOME:-$HOME/.local/share}/opensandbox
+fi
+log=$data/server.log
+pid=$data/server.pid
+
+trouble() {
+  printf '\n%s\n' "$1" >&2
+  [ ! -e "$log" ] || { echo "The end of $log:" && tail -n 15 "$log"; } >&2
+  printf '\nWhat this machine has and lacks:\n' >&2
+  "$osb" doctor >&2 || exit 1
+  exit 1
+}
+
+listening() {
+  (exec 3<>"/dev/tcp/${address%:*}/${address#*:}") 2>/dev/null
+}
+
+ours() {
+  "$osb" sandbox ls >/dev/null 2>&1
+}
+
+if ours; then
+  echo "A server already listens on $address; this uses it."
+elif listening; then
+  echo "Something else listens on $address, or its key is not in $data. End it and try again." >&2
+  exit 1
+else
+  mkdir -p "$data"
+  setsid "$osb" server --listen "$address" --data-dir "$data" </dev/null >>"$log" 2>&1 &
+  server=$!
+  for ((i = 0; ; i++)); do
+    ! ours || break
+    kill -0 "$server" 2>/dev/null || trouble "The server did not start."
+    ((i < 200)) || trouble "The server does not answer."
+    sleep 0.05
+  done
+  echo "$server" >"$pid"
+  echo "A server listens on $address."
+fi
+
+# Runs a command in front of the reader and says how long it took.
+show() {
+  printf '\n\e[1m$ osb %s\e[0m\n' "$(printf '%q ' "$@")"
+  local began=$EPOCHREALTIME status=0 ended
+  "$osb" "$@" || status=$?
+  ended=$EPOCHREALTIME
+  awk -v a="$began" -v b="$ended" 'BEGIN { printf "  %.0f ms\n", (b - a) * 1000 }'
+  return "$status"
+}
+
+id=$(mktemp)
+trap 'rm -f "$id"' EXIT
+show sandbox create --image host >"$id" || trouble "No sandbox could be made."
+cat "$id"
+sandbox=$(grep -Eo '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' "$id")
+
+show sandbox exec "$sandbox" -- echo "hello from a sandbox" || trouble "No command could be run."
+show sandbox exec "$sandbox" --shell -- 'id -un; hostname; ls /; ps aux 2>/dev/null | wc -l' ||
+  trouble "No command could be run."
+if "$osb" sandbox exec "$sandbox" --shell -- 'command -v python3' >/dev/null 2>&1; then
+  show sandbox exec "$sandbox" -- python3 -c 'print(sum(n * n for n in range(1000)))' ||
+    trouble "Python could not be run."
+fi
+echo "written from outside" | show file write "$sandbox" /tmp/note.txt ||
+  trouble "No file could be written."
+show file read "$sandbox" /tmp/note.txt || trouble "No file could be read."
+
+# An address that nobody has, by RFC 5737: even without a sandbox nothing would be disturbed.
+if show sandbox exec "$sandbox" -- timeout 5 bash -c 'exec 3<>/dev/tcp/192.0.2.1/443'; then
+  trouble "A connection left the sandbox, although nobody allowed it."
+fi
+echo "  refused, as it should be: a sandbox has no wire"
+show sandbox rm "$sandbox" || trouble "The sandbox could not be removed."
+
+cat <<TEXT
+
+The server goes on. Use it:   $osb run -- echo hello
+API key for the SDKs:         $data/api-key
+Log:                          $log
+Stop it:                      kill \$(cat $pid)
+TEXT
