@@ -1,1 +1,191 @@
-fn main() {}
+//! `osb`: the server and its command line in one program.
+//!
+//! Standard output is data, standard error is talk. Every command has a file of its own; this one
+//! only reads the command line and hands over.
+
+mod age;
+mod data_dir;
+mod doctor;
+mod ending;
+mod env;
+mod explain;
+mod failure;
+mod file;
+mod follow;
+mod lifetime;
+mod logging;
+mod output;
+mod pair;
+mod run;
+mod sandbox;
+mod signals;
+mod spec;
+mod table;
+mod target;
+mod version;
+
+use std::{io, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    env::Environment,
+    failure::{Failure, Role},
+    output::Output,
+};
+
+/// Sandboxes for programs that nobody has read: agents, generated code, other people's scripts.
+///
+/// Start a server with `osb server`, then run something in a sandbox of its own with
+/// `osb run -- echo hello`. On the same machine no further setting is needed.
+#[derive(Debug, Parser)]
+#[command(name = "osb", version, after_help = ENVIRONMENT, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const ENVIRONMENT: &str = "\
+Environment:
+  OPEN_SANDBOX_DOMAIN   the server to talk to, host[:port]; default 127.0.0.1:8080
+  OPEN_SANDBOX_API_KEY  the key that clients send and that the server asks for
+  OSB_DATA_DIR          where the server keeps its state, and its key for local clients
+  OSB_LOG               how much the server logs: error, warn, info, debug or trace";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run one command in a new sandbox, and remove the sandbox again
+    ///
+    /// Output appears as it is written, line by line. The sandbox is removed when the command
+    /// ends, when osb is interrupted or terminated, and when anything fails on the way; should osb
+    /// itself be killed, the sandbox ends by itself five minutes later.
+    ///
+    /// Examples:
+    ///   osb run -- python3 -c 'print(1 + 1)'
+    ///   osb run --memory 512Mi --timeout 30s -- make test
+    ///   osb run --shell -- 'uname -a; id'
+    #[command(verbatim_doc_comment)]
+    Run(run::Args),
+    /// Make, list, use and remove sandboxes
+    #[command(subcommand, visible_alias = "sbx")]
+    Sandbox(sandbox::Command),
+    /// Read and write the files of a sandbox
+    #[command(subcommand)]
+    File(file::Command),
+    /// Check what this machine needs to be a server, and say how to get what is missing
+    Doctor(doctor::Args),
+    /// Say what an error code means and what to try
+    Explain(explain::Args),
+    /// Print the version
+    Version,
+}
+
+/// The argument with which the server starts its spawner.
+const SPAWNER: &str = "__spawner";
+
+fn main() -> ExitCode {
+    let environment = Environment::read();
+    // Before anything else: the spawner forks, and must never have had another thread.
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == SPAWNER) {
+        return spawn(&environment);
+    }
+    let cli = Cli::parse();
+    let role = cli.command.role();
+    let (mut out, mut err) = (io::stdout(), io::stderr());
+    let mut output = Output::new(&mut out, &mut err);
+    match cli.command.execute(&environment, &mut output) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            if let Some(report) = failure.report() {
+                output.say(&report);
+            }
+            ExitCode::from(failure.exit_code(role))
+        }
+    }
+}
+
+fn spawn(environment: &Environment) -> ExitCode {
+    // A spawner without a log still works; its failures reach the server as replies.
+    drop(logging::start(environment));
+    osb_native::spawner_main()
+}
+
+impl Command {
+    /// Runs the command; returns what the process exits with.
+    fn execute(self, environment: &Environment, output: &mut Output<'_>) -> Result<u8, Failure> {
+        match self {
+            Self::Run(args) => wait_for(run::main(args, environment, output)),
+            Self::Sandbox(command) => wait_for(sandbox::main(command, environment, output)),
+            Self::File(command) => wait_for(file::main(command, environment, output)),
+            Self::Doctor(args) => doctor::main(args, environment, output),
+            Self::Explain(args) => explain::main(&args, output),
+            Self::Version => version::main(output),
+        }
+    }
+
+    fn role(&self) -> Role {
+        match self {
+            Self::Run(_) | Self::Sandbox(sandbox::Command::Exec(_)) => Role::StandIn,
+            Self::Sandbox(_)
+            | Self::File(_)
+            | Self::Doctor(_)
+            | Self::Explain(_)
+            | Self::Version => Role::Tool,
+        }
+    }
+}
+
+/// Runs a client command. It has one thread besides this one, so that a sandbox is kept alive
+/// while this one waits for a slow reader of its output.
+fn wait_for<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(|source| Failure::Machine {
+            doing: "cannot start a thread",
+            source: source.into(),
+        })?;
+    let result = runtime.block_on(work);
+    // A read of standard input that nobody waits for any more must not keep the process.
+    runtime.shutdown_background();
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_two_dashes_belongs_to_the_command() {
+        let cli = Cli::try_parse_from(["osb", "run", "--image", "x", "--", "ls", "--image", "-l"]);
+        let Command::Run(args) = cli.unwrap().command else { panic!("not a run") };
+        assert_eq!(args.words(), ["ls", "--image", "-l"]);
+    }
+
+    #[test]
+    fn a_command_is_needed() {
+        assert!(Cli::try_parse_from(["osb", "run"]).is_err());
+        assert!(Cli::try_parse_from(["osb", "sandbox", "exec", "id"]).is_err());
+        assert!(Cli::try_parse_from(["osb"]).is_err());
+    }
+
+    #[test]
+    fn nonsense_is_refused_before_anything_happens() {
+        for words in [
+            ["osb", "run", "--timeout", "soon", "--", "ls"],
+            ["osb", "run", "--env", "NOVALUE", "--", "ls"],
+            ["osb", "run", "--cpu", "many", "--", "ls"],
+            ["osb", "run", "--memory", "2mib", "--", "ls"],
+        ] {
+            assert!(Cli::try_parse_from(words).is_err(), "{words:?} was accepted");
+        }
+    }
+}

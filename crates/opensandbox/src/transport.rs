@@ -80,7 +80,7 @@ impl Transport {
             .map_err(|_| ClientError::Silent { doing, after: within })?;
         let answer = answer.map_err(|error| {
             if error.is_connect() {
-                ClientError::Connect { address: authority, source: error.into() }
+                ClientError::Connect { address: authority, source: innermost(&error).into() }
             } else {
                 ClientError::Broken { doing, source: error.into() }
             }
@@ -107,6 +107,15 @@ impl Transport {
         // Reading to the end is what lets the connection be used again.
         chunks.collect().await.map(drop)
     }
+}
+
+/// The last cause: those above it only say that connecting failed, as the caller will.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
 }
 
 pub(crate) fn empty() -> Body {

@@ -1,0 +1,72 @@
+//! `osb doctor`: what this machine must have to be a server.
+
+use std::path::PathBuf;
+
+use osb_native::{Check, Outcome};
+
+use crate::{
+    data_dir::{self, User},
+    env::Environment,
+    failure::Failure,
+    output::Output,
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where the server would keep its state [default: as for osb server]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+pub(crate) fn main(
+    args: Args,
+    environment: &Environment,
+    output: &mut Output<'_>,
+) -> Result<u8, Failure> {
+    let default = || data_dir::default_for(User::current(), environment);
+    let checks = osb_native::doctor(&args.data_dir.unwrap_or_else(default));
+    output.line(&describe(&checks))?;
+    if checks.iter().all(Check::is_ok) { Ok(0) } else { Err(Failure::Incomplete) }
+}
+
+/// A line per check, and below those that failed how to mend them.
+pub(crate) fn describe(checks: &[Check]) -> String {
+    let width = checks.iter().map(|check| check.name.len()).max().unwrap_or_default();
+    let lines: Vec<_> = checks
+        .iter()
+        .map(|check| match &check.outcome {
+            Outcome::Ok(found) => format!("ok       {:<width$}  {found}", check.name),
+            Outcome::Missing { found, remedy } => format!(
+                "missing  {:<width$}  {found}\n{:indent$}to get it: {remedy}",
+                check.name,
+                "",
+                indent = width + 11
+            ),
+        })
+        .collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_says_how_to_get_it() {
+        let checks = [
+            Check { name: "kernel", outcome: Outcome::Ok("Linux 6.1".to_owned()) },
+            Check {
+                name: "root",
+                outcome: Outcome::Missing {
+                    found: "user 1000".to_owned(),
+                    remedy: "use sudo".to_owned(),
+                },
+            },
+        ];
+        assert_eq!(
+            describe(&checks),
+            "ok       kernel  Linux 6.1\n\
+             missing  root    user 1000\n                 to get it: use sudo"
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! Every environment variable that `osb` reads, read once.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use secrecy::SecretString;
+
+/// Where clients find the server: `host[:port]`, optionally with `http://` in front and a path
+/// behind. Published SDKs read the same variable. Since 0.1.
+pub(crate) const DOMAIN: &str = "OPEN_SANDBOX_DOMAIN";
+/// The key that clients send and that `osb server` accepts. Published SDKs read the same
+/// variable. Since 0.1.
+pub(crate) const API_KEY: &str = "OPEN_SANDBOX_API_KEY";
+/// Where the server keeps its state, and where clients on the same machine look for its key;
+/// `--data-dir` wins. Since 0.1.
+pub(crate) const DATA_DIR: &str = "OSB_DATA_DIR";
+/// How much the server logs: `error`, `warn`, `info`, `debug` or `trace`. Since 0.1.
+pub(crate) const LOG: &str = "OSB_LOG";
+/// Where users keep data, by the XDG base directory specification.
+const XDG_DATA_HOME: &str = "XDG_DATA_HOME";
+/// The user's home directory.
+const HOME: &str = "HOME";
+
+/// What the environment said when `osb` started.
+#[derive(Debug, Default)]
+pub(crate) struct Environment {
+    pub(crate) domain: Option<String>,
+    pub(crate) api_key: Option<SecretString>,
+    pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) log: Option<String>,
+    pub(crate) data_home: Option<PathBuf>,
+    pub(crate) home: Option<PathBuf>,
+}
+
+impl Environment {
+    /// Reads the process's environment.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads it")]
+    pub(crate) fn read() -> Self {
+        Self::from_lookup(|name| std::env::var_os(name))
+    }
+
+    /// An empty variable counts as absent, as shells cannot always unset one.
+    fn from_lookup(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
+        let raw = |name| lookup(name).filter(|value| !value.is_empty());
+        let text = |name| raw(name).and_then(|value| value.into_string().ok());
+        let path = |name| raw(name).map(PathBuf::from);
+        Self {
+            domain: text(DOMAIN),
+            api_key: text(API_KEY).map(SecretString::from),
+            data_dir: path(DATA_DIR),
+            log: text(LOG),
+            data_home: path(XDG_DATA_HOME).filter(|path| path.is_absolute()),
+            home: path(HOME),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_variables_count_as_absent() {
+        let environment = Environment::from_lookup(|name| match name {
+            DOMAIN => Some(OsString::new()),
+            HOME => Some(OsString::from("/home/ada")),
+            XDG_DATA_HOME => Some(OsString::from("relative")),
+            _ => None,
+        });
+        assert_eq!(environment.domain, None);
+        assert_eq!(environment.home, Some(PathBuf::from("/home/ada")));
+        assert_eq!(environment.data_home, None);
+    }
+}

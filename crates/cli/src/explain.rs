@@ -1,0 +1,152 @@
+//! `osb explain`: the pages of `docs/errors`, carried along.
+
+use crate::{failure::Failure, output::Output};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The code, such as `DOCKER::SANDBOX_NOT_FOUND`; without one, all codes are listed
+    code: Option<String>,
+}
+
+pub(crate) fn main(args: &Args, output: &mut Output<'_>) -> Result<u8, Failure> {
+    let Some(code) = &args.code else {
+        let codes: Vec<_> = PAGES.iter().map(|page| page.code).collect();
+        output.line(&codes.join("\n"))?;
+        return Ok(0);
+    };
+    let page = find(code).ok_or_else(|| {
+        Failure::Usage(format!("{code:?} is no error code; `osb explain` lists them all"))
+    })?;
+    output.line(page.text.trim_end())?;
+    Ok(0)
+}
+
+#[derive(Debug)]
+struct Page {
+    code: &'static str,
+    text: &'static str,
+}
+
+macro_rules! pages {
+    ($($code:literal => $file:literal,)*) => {
+        &[$(Page {
+            code: $code,
+            text: include_str!(concat!("../../../docs/errors/", $file, ".md")),
+        }),*]
+    };
+}
+
+/// A page per code; in file names `--` stands for `::`.
+const PAGES: &[Page] = {
+    pages! {
+        "MISSING_API_KEY" => "MISSING_API_KEY",
+        "INVALID_API_KEY" => "INVALID_API_KEY",
+        "MISSING_OR_INVALID_SECURE_ACCESS" => "MISSING_OR_INVALID_SECURE_ACCESS",
+        "GENERAL::NOT_FOUND" => "GENERAL--NOT_FOUND",
+        "GENERAL::METHOD_NOT_ALLOWED" => "GENERAL--METHOD_NOT_ALLOWED",
+        "GENERAL::BODY_TOO_LARGE" => "GENERAL--BODY_TOO_LARGE",
+        "SANDBOX::INTERNAL_ERROR" => "SANDBOX--INTERNAL_ERROR",
+        "SANDBOX::INVALID_PARAMETER" => "SANDBOX--INVALID_PARAMETER",
+        "SANDBOX::INVALID_METADATA_LABEL" => "SANDBOX--INVALID_METADATA_LABEL",
+        "INVALID_METADATA_FORMAT" => "INVALID_METADATA_FORMAT",
+        "SANDBOX::IMAGE_NOT_FOUND" => "SANDBOX--IMAGE_NOT_FOUND",
+        "DOCKER::SANDBOX_NOT_FOUND" => "DOCKER--SANDBOX_NOT_FOUND",
+        "DOCKER::SANDBOX_START_FAILED" => "DOCKER--SANDBOX_START_FAILED",
+        "DOCKER::SANDBOX_DELETE_FAILED" => "DOCKER--SANDBOX_DELETE_FAILED",
+        "DOCKER::SANDBOX_NOT_RUNNING" => "DOCKER--SANDBOX_NOT_RUNNING",
+        "DOCKER::SANDBOX_NOT_PAUSED" => "DOCKER--SANDBOX_NOT_PAUSED",
+        "DOCKER::INVALID_EXPIRATION" => "DOCKER--INVALID_EXPIRATION",
+        "DOCKER::INVALID_PORT" => "DOCKER--INVALID_PORT",
+        "SANDBOX::API_NOT_SUPPORTED" => "SANDBOX--API_NOT_SUPPORTED",
+        "SNAPSHOT::NOT_IMPLEMENTED" => "SNAPSHOT--NOT_IMPLEMENTED",
+        "SNAPSHOT::NOT_FOUND" => "SNAPSHOT--NOT_FOUND",
+        "SANDBOX::TOO_BUSY" => "SANDBOX--TOO_BUSY",
+        "BACKEND_CONNECTION_FAILED" => "BACKEND_CONNECTION_FAILED",
+        "BACKEND_RESPONSE_FAILED" => "BACKEND_RESPONSE_FAILED",
+        "BACKEND_TIMEOUT" => "BACKEND_TIMEOUT",
+        "INVALID_REQUEST_BODY" => "INVALID_REQUEST_BODY",
+        "MISSING_QUERY" => "MISSING_QUERY",
+        "RUNTIME_ERROR" => "RUNTIME_ERROR",
+        "INVALID_FILE" => "INVALID_FILE",
+        "INVALID_FILE_CONTENT" => "INVALID_FILE_CONTENT",
+        "INVALID_FILE_METADATA" => "INVALID_FILE_METADATA",
+        "FILE_NOT_FOUND" => "FILE_NOT_FOUND",
+        "UNKNOWN" => "UNKNOWN",
+        "CONTEXT_NOT_FOUND" => "CONTEXT_NOT_FOUND",
+        "NOT_SUPPORTED" => "NOT_SUPPORTED",
+        "UNAUTHORIZED" => "UNAUTHORIZED",
+        "DOCKER::INVALID_ENTRYPOINT" => "DOCKER--INVALID_ENTRYPOINT",
+        "DOCKER::SANDBOX_PAUSE_FAILED" => "DOCKER--SANDBOX_PAUSE_FAILED",
+        "DOCKER::SANDBOX_RESUME_FAILED" => "DOCKER--SANDBOX_RESUME_FAILED",
+        "INVALID_METADATA_LABEL" => "INVALID_METADATA_LABEL",
+        "SANDBOX::UNSUPPORTED_POOL_REF" => "SANDBOX--UNSUPPORTED_POOL_REF",
+        "KUBERNETES::POOL_NOT_SUPPORTED" => "KUBERNETES--POOL_NOT_SUPPORTED",
+        "FSB::API_NOT_SUPPORTED" => "FSB--API_NOT_SUPPORTED",
+        "DIAGNOSTICS_NOT_IMPLEMENTED" => "DIAGNOSTICS_NOT_IMPLEMENTED",
+    }
+};
+
+/// The page of the code, also in lower case and without what stands before `::`, if that is
+/// enough to tell.
+fn find(text: &str) -> Option<&'static Page> {
+    let wanted = text.to_ascii_uppercase().replace("--", "::");
+    if let Some(page) = PAGES.iter().find(|page| page.code == wanted) {
+        return Some(page);
+    }
+    let mut ending = PAGES
+        .iter()
+        .filter(|page| page.code.rsplit_once("::").is_some_and(|(_, last)| last == wanted));
+    match (ending.next(), ending.next()) {
+        (Some(page), None) => Some(page),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use osb_api::codes;
+
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_page_and_every_page_a_code() {
+        let codes: BTreeSet<_> = codes::ALL.iter().copied().collect();
+        let pages: BTreeSet<_> = PAGES.iter().map(|page| page.code).collect();
+        assert_eq!(pages, codes);
+        for page in PAGES {
+            assert!(page.text.starts_with(&format!("# {}\n", page.code)), "{}", page.code);
+            assert!(page.text.contains("## What happened"), "{}", page.code);
+            assert!(page.text.contains("## What to try"), "{}", page.code);
+        }
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors");
+        let files: BTreeSet<_> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        let expected: BTreeSet<_> =
+            codes.iter().map(|code| format!("{}.md", code.replace("::", "--"))).collect();
+        assert_eq!(files, expected);
+    }
+
+    #[test]
+    fn codes_are_found_as_people_type_them() {
+        for text in ["DOCKER::SANDBOX_NOT_FOUND", "docker::sandbox_not_found", "SANDBOX_NOT_FOUND"]
+        {
+            assert_eq!(find(text).unwrap().code, codes::SANDBOX_NOT_FOUND, "{text}");
+        }
+        assert!(find("NOT_FOUND").is_none(), "several codes end like this");
+        assert!(find("").is_none());
+    }
+
+    #[test]
+    fn a_page_is_printed() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut output = Output::new(&mut out, &mut err);
+        let args = Args { code: Some("SANDBOX::TOO_BUSY".to_owned()) };
+        assert_eq!(main(&args, &mut output).unwrap(), 0);
+        assert!(String::from_utf8(out).unwrap().starts_with("# SANDBOX::TOO_BUSY\n"));
+        assert!(err.is_empty());
+    }
+}

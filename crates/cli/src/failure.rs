@@ -1,0 +1,120 @@
+use std::{error::Error as _, io};
+
+use osb_sys::fs::PathError;
+
+use crate::ending;
+
+/// Why a command of `osb` did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The server or the sandbox did not do its part.
+    #[error(transparent)]
+    Sdk(#[from] opensandbox::ClientError),
+    /// The command line was read, but asks for something that cannot be.
+    #[error("{0}")]
+    Usage(String),
+    /// A file on this side.
+    #[error(transparent)]
+    File(#[from] PathError),
+    /// Standard output is gone.
+    #[error("cannot write the output")]
+    Output(#[source] io::Error),
+    /// The command said what is wrong already.
+    #[error("something is missing")]
+    Incomplete,
+    /// The machine that this runs on.
+    #[error("{doing}")]
+    Machine {
+        doing: &'static str,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl Failure {
+    /// What to tell the person, cause by cause, and what to try; nothing if nobody listens.
+    pub(crate) fn report(&self) -> Option<String> {
+        match self {
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return None,
+            Self::Incomplete => return None,
+            Self::Sdk(_)
+            | Self::Usage(_)
+            | Self::File(_)
+            | Self::Output(_)
+            | Self::Machine { .. } => {}
+        }
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            let next = error.to_string();
+            // Some libraries repeat their cause in their own words.
+            if !text.ends_with(&next) {
+                text.push_str(": ");
+                text.push_str(&next);
+            }
+            cause = error.source();
+        }
+        if let Some(hint) = self.hint() {
+            text.push_str("\nhint: ");
+            text.push_str(&hint);
+        }
+        Some(text)
+    }
+
+    /// What the process exits with.
+    pub(crate) fn exit_code(&self, role: Role) -> u8 {
+        match (self, role) {
+            (Self::Usage(_), _) => 2,
+            (Self::Output(error), _) if error.kind() == io::ErrorKind::BrokenPipe => BROKEN_PIPE,
+            (_, Role::StandIn) => ending::OWN_FAILURE,
+            (_, Role::Tool) => 1,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Sdk(error) => error.hint(),
+            Self::Usage(_)
+            | Self::File(_)
+            | Self::Output(_)
+            | Self::Incomplete
+            | Self::Machine { .. } => None,
+        }
+    }
+}
+
+/// Whose exit code the process's is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Its own.
+    Tool,
+    /// That of a command in a sandbox, so that its own failures need a code apart.
+    StandIn,
+}
+
+/// What a shell reports for a program that SIGPIPE ended.
+const BROKEN_PIPE: u8 = 128 + 13;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_pipe_is_no_news() {
+        let failure = Failure::Output(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!((failure.report(), failure.exit_code(Role::Tool)), (None, 141));
+    }
+
+    #[test]
+    fn a_report_has_the_chain_and_the_hint() {
+        let failure = Failure::Sdk(opensandbox::ClientError::Connect {
+            address: "127.0.0.1:8080".to_owned(),
+            source: "connection refused".into(),
+        });
+        assert_eq!(
+            failure.report().unwrap(),
+            "cannot connect to 127.0.0.1:8080: connection refused\n\
+             hint: is the server running? `osb server` starts one"
+        );
+    }
+}

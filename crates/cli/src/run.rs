@@ -1,0 +1,302 @@
+//! `osb run`: one command in a sandbox of its own.
+
+use std::{pin::pin, time::Duration};
+
+use opensandbox::{ClientError, Lifecycle, Outcome, Sandbox, api::execd::RunCommand};
+use osb_core::{Clock, SystemClock};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    ending,
+    env::Environment,
+    failure::Failure,
+    follow::follow,
+    lifetime::Lifetime,
+    output::Output,
+    signals::{Interrupts, Signal, Signals},
+    spec::Spec,
+    target::Target,
+};
+
+/// How long the sandbox outlives an `osb` that was killed. It is renewed while `osb` lives, so a
+/// run may last as long as it likes.
+const LEASE: Duration = Duration::from_mins(5);
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = ending::HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    spec: Spec,
+    /// End the command after this time, such as 90s or 10m
+    #[arg(short, long, value_name = "TIME")]
+    timeout: Option<Lifetime>,
+    #[command(flatten)]
+    invocation: Invocation,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// The command to run in a sandbox.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Invocation {
+    /// Hand the words to the sandbox's shell, as in --shell -- 'ls *.txt | wc -l'
+    #[arg(long)]
+    shell: bool,
+    /// The directory in the sandbox to run in
+    #[arg(short, long, value_name = "DIR")]
+    workdir: Option<String>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    words: Vec<String>,
+}
+
+impl Invocation {
+    pub(crate) fn command(&self, timeout: Option<Lifetime>) -> RunCommand {
+        let (command, argv) = if self.shell {
+            (Some(self.words.join(" ")), None)
+        } else {
+            (None, Some(self.words.clone()))
+        };
+        let millis = |limit: Lifetime| i64::try_from(limit.duration().as_millis()).ok();
+        RunCommand {
+            command,
+            argv,
+            cwd: self.workdir.clone(),
+            timeout: timeout.and_then(millis),
+            ..RunCommand::default()
+        }
+    }
+}
+
+impl Args {
+    #[cfg(test)]
+    pub(crate) fn words(&self) -> &[String] {
+        &self.invocation.words
+    }
+}
+
+pub(crate) async fn main(
+    args: Args,
+    environment: &Environment,
+    output: &mut Output<'_>,
+) -> Result<u8, Failure> {
+    let lifecycle = args.target.lifecycle(environment)?;
+    run(&args, &lifecycle, &mut Signals::listen()?, output).await
+}
+
+async fn run(
+    args: &Args,
+    lifecycle: &Lifecycle,
+    interrupts: &mut impl Interrupts,
+    output: &mut Output<'_>,
+) -> Result<u8, Failure> {
+    let sandbox = match create(args, lifecycle, interrupts).await? {
+        Created::Ready(sandbox) => sandbox,
+        Created::Unwanted(sandbox, signal) => {
+            remove(&sandbox, interrupts, output).await;
+            return Ok(signal.exit_code());
+        }
+        Created::Abandoned(signal) => {
+            output.say("gave up on a sandbox that was still starting; it ends by itself");
+            return Ok(signal.exit_code());
+        }
+    };
+    let mut keeper = JoinSet::new();
+    keeper.spawn(keep(lifecycle.clone(), sandbox.id().to_owned()));
+    let ended = tokio::select! {
+        ended = work(args, &sandbox, output) => ended,
+        signal = interrupts.next() => Ok(signal.exit_code()),
+    };
+    keeper.abort_all();
+    remove(&sandbox, interrupts, output).await;
+    ended
+}
+
+async fn work(args: &Args, sandbox: &Sandbox, output: &mut Output<'_>) -> Result<u8, Failure> {
+    let started = Instant::now();
+    let mut events = sandbox.stream(&args.invocation.command(args.timeout)).await?;
+    let outcome = follow(&mut events, output).await?;
+    let limit_reached = args.timeout.is_some_and(|limit| started.elapsed() >= limit.duration());
+    if limit_reached && matches!(outcome, Outcome::Killed(_)) {
+        output.say("the time limit ended the command");
+        return Ok(ending::TIMED_OUT);
+    }
+    Ok(ending::exit_code(&outcome))
+}
+
+enum Created {
+    Ready(Sandbox),
+    /// Interrupted meanwhile, but here, and to be removed.
+    Unwanted(Sandbox, Signal),
+    /// Interrupted twice: nobody waits for it any more.
+    Abandoned(Signal),
+}
+
+/// Makes the sandbox. An interrupt does not cut this short, for only then is its id known and it
+/// can be removed; a second one does.
+async fn create(
+    args: &Args,
+    lifecycle: &Lifecycle,
+    interrupts: &mut impl Interrupts,
+) -> Result<Created, ClientError> {
+    let request = args.spec.request(i64::try_from(LEASE.as_secs()).ok());
+    let mut creation = pin!(Sandbox::create(lifecycle, &request));
+    let signal = tokio::select! {
+        sandbox = &mut creation => return sandbox.map(Created::Ready),
+        signal = interrupts.next() => signal,
+    };
+    tokio::select! {
+        sandbox = creation => sandbox.map(|sandbox| Created::Unwanted(sandbox, signal)),
+        signal = interrupts.next() => Ok(Created::Abandoned(signal)),
+    }
+}
+
+/// Moves the sandbox's end ahead of us for as long as this task lives.
+async fn keep(lifecycle: Lifecycle, id: String) {
+    loop {
+        sleep(LEASE / 4).await;
+        if let Ok(end) = SystemClock.now().checked_add(LEASE) {
+            // There are two more attempts before the lease is up.
+            drop(lifecycle.renew(&id, end).await);
+        }
+    }
+}
+
+/// Removes the sandbox; says so if it could not.
+async fn remove(sandbox: &Sandbox, interrupts: &mut impl Interrupts, output: &mut Output<'_>) {
+    let left = tokio::select! {
+        removed = sandbox.kill() => removed.err().map(|error| error.to_string()),
+        _ = interrupts.next() => Some("interrupted".to_owned()),
+    };
+    if let Some(reason) = left {
+        let id = sandbox.id();
+        output.say(&format!("sandbox {id} was not removed ({reason}): try osb sandbox rm {id}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use clap::Parser as _;
+    use http::Method;
+    use opensandbox::testkit::{FakeBackend, Then};
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    struct Never;
+
+    impl Interrupts for Never {
+        async fn next(&mut self) -> Signal {
+            pending().await
+        }
+    }
+
+    /// Interrupts as soon as the backend was asked for this.
+    struct Once<'a>(&'a FakeBackend, &'static str);
+
+    impl Interrupts for Once<'_> {
+        async fn next(&mut self) -> Signal {
+            while self.1.is_empty() || !self.0.calls().iter().any(|call| call.ends_with(self.1)) {
+                sleep(Duration::from_millis(1)).await;
+            }
+            self.1 = "";
+            Signal(2)
+        }
+    }
+
+    async fn run_line(
+        backend: &FakeBackend,
+        line: &[&str],
+        interrupts: &mut impl Interrupts,
+    ) -> (Result<u8, Failure>, String, String) {
+        let args = Line::try_parse_from(line).unwrap().args;
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let lifecycle = Lifecycle::new(backend.connection());
+        let mut output = Output::new(&mut out, &mut err);
+        let code = run(&args, &lifecycle, interrupts, &mut output).await;
+        (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    const OUT: &str = "{\"type\":\"stdout\",\"text\":\"out\",\"timestamp\":1}\n\n";
+    const ERR: &str = "{\"type\":\"stderr\",\"text\":\"err\",\"timestamp\":1}\n\n";
+    const COMPLETE: &str = "{\"type\":\"execution_complete\",\"timestamp\":1}\n\n";
+    const SEVEN: &str = "{\"type\":\"error\",\"error\":{\"ename\":\"CommandExecError\",\"evalue\":\"7\"},\"timestamp\":1}\n\n";
+    const KILLED: &str = "{\"type\":\"error\",\"error\":{\"ename\":\"CommandExecError\",\"evalue\":\"-1\",\"traceback\":[\"signal: killed\"]},\"timestamp\":1}\n\n";
+
+    #[tokio::test]
+    async fn output_goes_where_it_belongs_and_nothing_is_left() {
+        let backend = FakeBackend::start().await;
+        backend.next_command(&[OUT, ERR, COMPLETE], Then::End);
+        let line = ["run", "--env", "A=1", "--cpu", "500m", "--", "echo", "$A"];
+        let (code, out, err) = run_line(&backend, &line, &mut Never).await;
+        assert_eq!((code.unwrap(), out.as_str(), err.as_str()), (0, "out\n", "err\n"));
+        assert!(backend.sandboxes().is_empty());
+        let request = backend.bodies(&Method::POST, "/sandboxes").remove(0);
+        let request: serde_json::Value = serde_json::from_slice(&request).unwrap();
+        assert_eq!(request["image"]["uri"], "host");
+        assert_eq!(request["env"]["A"], "1");
+        assert_eq!(request["resourceLimits"]["cpu"], "500m");
+        assert_eq!(request["timeout"], 300);
+        let command = backend.bodies(&Method::POST, "/command").remove(0);
+        assert_eq!(command, r#"{"argv":["echo","$A"]}"#);
+    }
+
+    #[tokio::test]
+    async fn the_exit_code_is_the_commands() {
+        let backend = FakeBackend::start().await;
+        backend.next_command(&[SEVEN], Then::End);
+        assert_eq!(run_line(&backend, &["run", "--", "x"], &mut Never).await.0.unwrap(), 7);
+        backend.next_command(&[KILLED], Then::End);
+        assert_eq!(run_line(&backend, &["run", "--", "x"], &mut Never).await.0.unwrap(), 137);
+    }
+
+    #[tokio::test]
+    async fn shell_text_goes_to_the_shell() {
+        let backend = FakeBackend::start().await;
+        backend.next_command(&[COMPLETE], Then::End);
+        let line = ["run", "--shell", "--timeout", "2m", "-w", "/tmp", "--", "ls | wc", "-l"];
+        run_line(&backend, &line, &mut Never).await.0.unwrap();
+        let command = backend.bodies(&Method::POST, "/command").remove(0);
+        assert_eq!(command, r#"{"command":"ls | wc -l","cwd":"/tmp","timeout":120000}"#);
+    }
+
+    #[tokio::test]
+    async fn an_interrupt_removes_the_sandbox() {
+        let backend = FakeBackend::start().await;
+        backend.next_command(&[OUT], Then::Hang);
+        let mut interrupts = Once(&backend, "/command");
+        let (code, ..) = run_line(&backend, &["run", "--", "x"], &mut interrupts).await;
+        assert_eq!(code.unwrap(), 130);
+        assert!(backend.sandboxes().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_interrupt_during_creation_removes_the_sandbox() {
+        let backend = FakeBackend::start().await;
+        let mut interrupts = Once(&backend, "/sandboxes");
+        let (code, ..) = run_line(&backend, &["run", "--", "x"], &mut interrupts).await;
+        assert_eq!(code.unwrap(), 130);
+        assert!(backend.sandboxes().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_failure_removes_the_sandbox() {
+        let backend = FakeBackend::start().await;
+        backend.next_command(&[OUT], Then::End);
+        let (result, out, _) = run_line(&backend, &["run", "--", "x"], &mut Never).await;
+        let failure = result.unwrap_err();
+        assert_eq!(failure.exit_code(crate::failure::Role::StandIn), 125);
+        assert_eq!(out, "out\n");
+        assert!(backend.sandboxes().is_empty());
+    }
+}

@@ -1,0 +1,56 @@
+//! Being asked to stop.
+
+use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
+
+use crate::failure::Failure;
+
+/// The number of a signal that asks to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Signal(pub(crate) u8);
+
+impl Signal {
+    /// What a shell reports for a program that this signal ended.
+    pub(crate) fn exit_code(self) -> u8 {
+        self.0.saturating_add(128)
+    }
+}
+
+/// Where requests to stop come from, so that tests can make them.
+pub(crate) trait Interrupts {
+    /// The next request. Dropping the future loses none.
+    async fn next(&mut self) -> Signal;
+}
+
+/// The process's signals. While this exists they do not end the process.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    interrupt: Listener,
+    terminate: Listener,
+    hangup: Listener,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind).map_err(|source| Failure::Machine {
+                doing: "cannot listen for signals",
+                source: source.into(),
+            })
+        };
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+}
+
+impl Interrupts for Signals {
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.interrupt.recv() => Signal(2),
+            _ = self.terminate.recv() => Signal(15),
+            _ = self.hangup.recv() => Signal(1),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What a new sandbox is like: the flags that `run` and `sandbox create` share.
+
+use opensandbox::{Sandbox, api::lifecycle::CreateSandboxRequest};
+use osb_core::{Cpu, Memory};
+
+use crate::pair::{self, Pair};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Spec {
+    /// The image whose files the sandbox starts with; `host` shows this server's own programs
+    #[arg(short, long, value_name = "IMAGE", default_value = "host", help_heading = "Sandbox")]
+    image: String,
+    /// Set an environment variable for everything in the sandbox; may be repeated
+    #[arg(short, long = "env", value_name = "KEY=VALUE", help_heading = "Sandbox")]
+    env: Vec<Pair>,
+    /// Label the sandbox; may be repeated
+    #[arg(short, long, value_name = "KEY=VALUE", help_heading = "Sandbox")]
+    metadata: Vec<Pair>,
+    /// Processor limit, such as 2, 0.5 or 500m
+    #[arg(long, value_name = "CORES", default_value = "1", value_parser = amount::<Cpu>, help_heading = "Sandbox")]
+    cpu: String,
+    /// Memory limit, such as 512Mi or 2Gi
+    #[arg(long, value_name = "BYTES", default_value = "2Gi", value_parser = amount::<Memory>, help_heading = "Sandbox")]
+    memory: String,
+}
+
+impl Spec {
+    /// The request for such a sandbox, with the given seconds to live.
+    pub(crate) fn request(&self, timeout: Option<i64>) -> CreateSandboxRequest {
+        let env = pair::to_map(&self.env);
+        let metadata = pair::to_map(&self.metadata);
+        let limits = [("cpu", &self.cpu), ("memory", &self.memory)];
+        CreateSandboxRequest {
+            timeout,
+            env: (!env.is_empty())
+                .then(|| env.into_iter().map(|(key, value)| (key, Some(value))).collect()),
+            metadata: (!metadata.is_empty()).then_some(metadata),
+            resource_limits: Some(
+                limits.map(|(key, value)| (key.to_owned(), value.clone())).into(),
+            ),
+            ..Sandbox::request(&self.image)
+        }
+    }
+}
+
+/// Checks the text here, where the person still sees what they typed, and sends it as it is.
+fn amount<T>(text: &str) -> Result<String, T::Err>
+where
+    T: std::str::FromStr,
+{
+    text.parse::<T>().map(|_| text.to_owned())
+}
