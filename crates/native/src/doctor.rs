@@ -53,8 +53,6 @@ pub fn doctor(data_dir: &Path) -> Vec<Check> {
 }
 
 /// Makes a sandbox in a data directory of its own and removes it again.
-///
-/// Must be called within a tokio runtime.
 pub async fn trial(config: Config, execd: &[u8]) -> Check {
     let directory = config.data_dir.clone();
     let outcome = try_sandbox(config, execd).await;
@@ -71,7 +69,7 @@ pub async fn trial(config: Config, execd: &[u8]) -> Check {
 }
 
 async fn try_sandbox(config: Config, execd: &[u8]) -> Result<String, String> {
-    let native: Arc<Native> = Native::start(config, execd).map_err(|error| chain(&error))?;
+    let native: Arc<Native> = Native::start(config, execd).await.map_err(|error| chain(&error))?;
     let spec = SandboxSpec {
         id: SandboxId::random(),
         image: ImageName::new("host"),

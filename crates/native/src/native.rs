@@ -102,9 +102,7 @@ enum Life {
 
 impl Native {
     /// Opens the data directory, finds the sandboxes that are there, and is ready.
-    ///
-    /// Must be called within a tokio runtime.
-    pub fn start(config: Config, execd: &[u8]) -> Result<Arc<Self>, StartError> {
+    pub async fn start(config: Config, execd: &[u8]) -> Result<Arc<Self>, StartError> {
         for directory in ["", "sandboxes", "removed", "stage"] {
             fs::create_dir_all(config.data_dir.join(directory)).map_err(StartError::Data)?;
         }
@@ -130,7 +128,7 @@ impl Native {
                 _lock: lock,
             }),
         };
-        native.adopt().map_err(StartError::Data)?;
+        native.adopt().await.map_err(StartError::Data)?;
         Ok(Arc::new(native))
     }
 

@@ -130,6 +130,11 @@ impl Place {
         fs::write_whole(path, &text, 0o600)
     }
 
+    /// Whether its root was ever put together: the overlay leaves its mark in the work directory.
+    pub(crate) fn has_lived(&self) -> bool {
+        self.directory.join("work/work").exists()
+    }
+
     /// How it ended, if that was written down.
     pub(crate) fn exit(&self) -> Option<Exit> {
         let text = fs::read(self.directory.join("exit.json")).ok()?;

@@ -20,13 +20,13 @@ struct Host {
 }
 
 impl Host {
-    fn start(&self) -> Arc<Native> {
+    async fn start(&self) -> Arc<Native> {
         let config = Config {
             data_dir: self.directory.path().to_owned(),
             cgroup_parent: "opensandbox-conformance".to_owned(),
             spawner: vec![env!("CARGO_BIN_EXE_osb-spawner").to_owned()],
         };
-        Native::start(config, osb_bundle::EXECD).unwrap()
+        Native::start(config, osb_bundle::EXECD).await.unwrap()
     }
 }
 
@@ -36,7 +36,8 @@ async fn host() -> Option<Host> {
     }
     let directory = tempfile::tempdir_in("/var/tmp").unwrap();
     let host = Host { directory, runtime: Mutex::new(None) };
-    *host.runtime.lock().unwrap() = Some(host.start());
+    let first = host.start().await;
+    *host.runtime.lock().unwrap() = Some(first);
     Some(host)
 }
 
@@ -50,7 +51,7 @@ impl Harness for Host {
         // The first must be gone before another may use its directory.
         let first = self.runtime.lock().unwrap().take();
         drop(first);
-        let next = self.start();
+        let next = self.start().await;
         *self.runtime.lock().unwrap() = Some(next.clone());
         next
     }

@@ -11,27 +11,33 @@ use crate::sandbox::Place;
 
 impl Native {
     /// Finds what an earlier server left.
-    pub(super) fn adopt(&self) -> Result<(), fs::PathError> {
+    pub(super) async fn adopt(&self) -> Result<(), fs::PathError> {
         for name in fs::names(self.sandboxes())? {
             let Ok(id) = name.parse::<SandboxId>() else { continue };
             let place = self.place(id);
-            let Ok(state) = place.state() else {
-                // The crash came before anything was started.
-                place.discard(&self.removed())?;
-                continue;
+            let first = first_process(&place);
+            let state = match place.state() {
+                Ok(state) if first.is_some() || place.has_lived() => state,
+                // The crash came before there was anything to lose.
+                Ok(_) | Err(_) => {
+                    if let Err(error) = self.clear(&place).await {
+                        tracing::warn!(sandbox_id = %id, %error, "cannot clear what a crash left");
+                    }
+                    continue;
+                }
             };
-            let life = match (place.exit(), first_process(&place)) {
+            let life = match (place.exit(), first) {
                 (Some(exit), _) => Life::Over(exit),
                 (None, Some(pidfd)) => Life::Up(Arc::new(pidfd)),
                 (None, None) => Life::Over(Exit::Unknown),
             };
+            if let Life::Up(pidfd) = &life {
+                let weak = Arc::downgrade(&self.inner);
+                self.inner.tasks.spawn(follow(weak, place, pidfd.clone(), None));
+            }
             let mut known = self.known();
             known.ids.claim(state.base);
-            known.sandboxes.insert(id, Entry { state, life: life.clone(), turn: Arc::default() });
-            drop(known);
-            if let Life::Up(pidfd) = life {
-                self.inner.tasks.spawn(follow(Arc::downgrade(&self.inner), place, pidfd, None));
-            }
+            known.sandboxes.insert(id, Entry { state, life, turn: Arc::default() });
         }
         let removed = self.removed();
         self.inner.tasks.spawn_blocking(move || {
