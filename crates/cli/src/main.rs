@@ -11,7 +11,7 @@ mod env;
 mod explain;
 mod failure;
 mod file;
-mod follow;
+mod invocation;
 mod lifetime;
 mod logging;
 mod output;

@@ -2,19 +2,15 @@
 
 use std::{pin::pin, time::Duration};
 
-use opensandbox::{ClientError, Lifecycle, Outcome, Sandbox, api::execd::RunCommand};
+use opensandbox::{ClientError, Lifecycle, Sandbox};
 use osb_core::{Clock, SystemClock};
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep},
-};
+use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     ending,
     env::Environment,
     failure::Failure,
-    follow::follow,
-    lifetime::Lifetime,
+    invocation::Invocation,
     output::Output,
     signals::{Interrupts, Signal, Signals},
     spec::Spec,
@@ -30,51 +26,16 @@ const LEASE: Duration = Duration::from_mins(5);
 pub(crate) struct Args {
     #[command(flatten)]
     spec: Spec,
-    /// End the command after this time, such as 90s or 10m
-    #[arg(short, long, value_name = "TIME")]
-    timeout: Option<Lifetime>,
     #[command(flatten)]
     invocation: Invocation,
     #[command(flatten)]
     target: Target,
 }
 
-/// The command to run in a sandbox.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Invocation {
-    /// Hand the words to the sandbox's shell, as in --shell -- 'ls *.txt | wc -l'
-    #[arg(long)]
-    shell: bool,
-    /// The directory in the sandbox to run in
-    #[arg(short, long, value_name = "DIR")]
-    workdir: Option<String>,
-    /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    words: Vec<String>,
-}
-
-impl Invocation {
-    pub(crate) fn command(&self, timeout: Option<Lifetime>) -> RunCommand {
-        let (command, argv) = if self.shell {
-            (Some(self.words.join(" ")), None)
-        } else {
-            (None, Some(self.words.clone()))
-        };
-        let millis = |limit: Lifetime| i64::try_from(limit.duration().as_millis()).ok();
-        RunCommand {
-            command,
-            argv,
-            cwd: self.workdir.clone(),
-            timeout: timeout.and_then(millis),
-            ..RunCommand::default()
-        }
-    }
-}
-
 impl Args {
     #[cfg(test)]
     pub(crate) fn words(&self) -> &[String] {
-        &self.invocation.words
+        self.invocation.words()
     }
 }
 
@@ -116,15 +77,7 @@ async fn run(
 }
 
 async fn work(args: &Args, sandbox: &Sandbox, output: &mut Output<'_>) -> Result<u8, Failure> {
-    let started = Instant::now();
-    let mut events = sandbox.stream(&args.invocation.command(args.timeout)).await?;
-    let outcome = follow(&mut events, output).await?;
-    let limit_reached = args.timeout.is_some_and(|limit| started.elapsed() >= limit.duration());
-    if limit_reached && matches!(outcome, Outcome::Killed(_)) {
-        output.say("the time limit ended the command");
-        return Ok(ending::TIMED_OUT);
-    }
-    Ok(ending::exit_code(&outcome))
+    args.invocation.start(sandbox.execd()).await?.follow(output).await
 }
 
 enum Created {
@@ -179,39 +132,20 @@ async fn remove(sandbox: &Sandbox, interrupts: &mut impl Interrupts, output: &mu
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
-
     use clap::Parser as _;
     use http::Method;
     use opensandbox::testkit::{FakeBackend, Then};
 
     use super::*;
+    use crate::{
+        failure::Role,
+        signals::scripted::{After, Never},
+    };
 
     #[derive(Debug, clap::Parser)]
     struct Line {
         #[command(flatten)]
         args: Args,
-    }
-
-    struct Never;
-
-    impl Interrupts for Never {
-        async fn next(&mut self) -> Signal {
-            pending().await
-        }
-    }
-
-    /// Interrupts as soon as the backend was asked for this.
-    struct Once<'a>(&'a FakeBackend, &'static str);
-
-    impl Interrupts for Once<'_> {
-        async fn next(&mut self) -> Signal {
-            while self.1.is_empty() || !self.0.calls().iter().any(|call| call.ends_with(self.1)) {
-                sleep(Duration::from_millis(1)).await;
-            }
-            self.1 = "";
-            Signal(2)
-        }
     }
 
     async fn run_line(
@@ -274,7 +208,7 @@ mod tests {
     async fn an_interrupt_removes_the_sandbox() {
         let backend = FakeBackend::start().await;
         backend.next_command(&[OUT], Then::Hang);
-        let mut interrupts = Once(&backend, "/command");
+        let mut interrupts = After::call(&backend, "/command");
         let (code, ..) = run_line(&backend, &["run", "--", "x"], &mut interrupts).await;
         assert_eq!(code.unwrap(), 130);
         assert!(backend.sandboxes().is_empty());
@@ -283,10 +217,23 @@ mod tests {
     #[tokio::test]
     async fn an_interrupt_during_creation_removes_the_sandbox() {
         let backend = FakeBackend::start().await;
-        let mut interrupts = Once(&backend, "/sandboxes");
+        let mut interrupts = After::call(&backend, "/sandboxes");
         let (code, ..) = run_line(&backend, &["run", "--", "x"], &mut interrupts).await;
         assert_eq!(code.unwrap(), 130);
         assert!(backend.sandboxes().is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_time_limit_has_a_code_of_its_own() {
+        let backend = FakeBackend::start().await;
+        let never_reached = ["run", "--timeout", "1h", "--", "x"];
+        backend.next_command(&[KILLED], Then::End);
+        assert_eq!(run_line(&backend, &never_reached, &mut Never).await.0.unwrap(), 137);
+        backend.delay_commands(Duration::from_millis(1050));
+        let reached = ["run", "--timeout", "1s", "--", "x"];
+        let (code, _, err) = run_line(&backend, &reached, &mut Never).await;
+        assert_eq!(code.unwrap(), 124);
+        assert!(err.contains("time limit"), "{err}");
     }
 
     #[tokio::test]
@@ -295,7 +242,7 @@ mod tests {
         backend.next_command(&[OUT], Then::End);
         let (result, out, _) = run_line(&backend, &["run", "--", "x"], &mut Never).await;
         let failure = result.unwrap_err();
-        assert_eq!(failure.exit_code(crate::failure::Role::StandIn), 125);
+        assert_eq!(failure.exit_code(Role::StandIn), 125);
         assert_eq!(out, "out\n");
         assert!(backend.sandboxes().is_empty());
     }

@@ -54,3 +54,56 @@ impl Interrupts for Signals {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod scripted {
+    use std::{future::pending, time::Duration};
+
+    use opensandbox::testkit::FakeBackend;
+    use tokio::time::sleep;
+
+    use super::{Interrupts, Signal};
+
+    /// Nobody asks to stop.
+    pub(crate) struct Never;
+
+    impl Interrupts for Never {
+        async fn next(&mut self) -> Signal {
+            pending().await
+        }
+    }
+
+    /// An interrupt, once the backend was asked for something.
+    pub(crate) struct After<'a> {
+        backend: &'a FakeBackend,
+        call_end: &'static str,
+        delay: Duration,
+        done: bool,
+    }
+
+    impl<'a> After<'a> {
+        /// The backend has seen a call that ends like this.
+        pub(crate) fn call(backend: &'a FakeBackend, call_end: &'static str) -> Self {
+            Self { backend, call_end, delay: Duration::ZERO, done: false }
+        }
+
+        /// Leaves time for the answer to arrive.
+        pub(crate) fn and_some_more(self) -> Self {
+            Self { delay: Duration::from_millis(50), ..self }
+        }
+    }
+
+    impl Interrupts for After<'_> {
+        async fn next(&mut self) -> Signal {
+            if self.done {
+                return pending().await;
+            }
+            while !self.backend.calls().iter().any(|call| call.ends_with(self.call_end)) {
+                sleep(Duration::from_millis(1)).await;
+            }
+            sleep(self.delay).await;
+            self.done = true;
+            Signal(2)
+        }
+    }
+}

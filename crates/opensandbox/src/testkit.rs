@@ -4,12 +4,13 @@ use std::{
     convert::Infallible,
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     body::{Frame, Incoming},
     service::service_fn,
@@ -116,6 +117,14 @@ pub fn stream_reply<P: Into<Bytes>>(pieces: impl IntoIterator<Item = P>, then: T
             Response::new(StreamBody::new(frames.chain(stream::pending())).boxed_unsync())
         }
     }
+}
+
+/// Lets the pieces of a streamed answer wait before they leave.
+pub fn delayed(reply: Reply, delay: Duration) -> Reply {
+    reply.map(|body| {
+        let held = stream::once(tokio::time::sleep(delay)).flat_map(|()| stream::empty());
+        StreamBody::new(held.chain(BodyStream::new(body))).boxed_unsync()
+    })
 }
 
 /// What a streamed answer does after its last piece.

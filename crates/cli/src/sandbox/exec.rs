@@ -1,15 +1,13 @@
 //! `osb sandbox exec`.
 
-use opensandbox::{Events, Sandbox};
+use opensandbox::Execd;
 
 use crate::{
     ending,
     env::Environment,
     failure::Failure,
-    follow::follow,
-    lifetime::Lifetime,
+    invocation::Invocation,
     output::Output,
-    run::Invocation,
     signals::{Interrupts, Signals},
     target::Target,
 };
@@ -19,9 +17,6 @@ use crate::{
 pub(crate) struct Args {
     /// The sandbox
     id: String,
-    /// End the command after this time, such as 90s or 10m
-    #[arg(short, long, value_name = "TIME")]
-    timeout: Option<Lifetime>,
     #[command(flatten)]
     invocation: Invocation,
     #[command(flatten)]
@@ -33,31 +28,82 @@ pub(crate) async fn main(
     environment: &Environment,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
-    let lifecycle = args.target.lifecycle(environment)?;
-    let sandbox = Sandbox::connect(&lifecycle, &args.id).await?;
-    let mut events = sandbox.stream(&args.invocation.command(args.timeout)).await?;
-    exec(&sandbox, &mut events, &mut Signals::listen()?, output).await
+    let execd = args.target.lifecycle(environment)?.execd(&args.id).await?;
+    exec(&args.invocation, &execd, &mut Signals::listen()?, output).await
 }
 
 async fn exec(
-    sandbox: &Sandbox,
-    events: &mut Events,
+    invocation: &Invocation,
+    execd: &Execd,
     interrupts: &mut impl Interrupts,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
+    let mut running = invocation.start(execd).await?;
     let signal = tokio::select! {
-        outcome = follow(events, output) => return outcome.map(|end| ending::exit_code(&end)),
+        ended = running.follow(output) => return ended,
         signal = interrupts.next() => signal,
     };
-    if let Some(id) = events.id().map(ToOwned::to_owned) {
-        tokio::select! {
-            stopped = sandbox.execd().interrupt(&id) => {
-                if let Err(error) = stopped {
-                    output.say(&format!("command {id} may still run: {error}"));
-                }
-            }
-            _ = interrupts.next() => output.say(&format!("command {id} may still run")),
+    if let Some(id) = running.id() {
+        let stopped = tokio::select! {
+            stopped = execd.interrupt(id) => stopped.map_err(|error| error.to_string()),
+            _ = interrupts.next() => Err("interrupted".to_owned()),
+        };
+        if let Err(reason) = stopped {
+            output.say(&format!("command {id} may still run ({reason})"));
         }
     }
     Ok(signal.exit_code())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use opensandbox::{
+        Lifecycle, Sandbox,
+        testkit::{FakeBackend, Then},
+    };
+
+    use super::*;
+    use crate::signals::scripted::{After, Never};
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    const INIT: &str = "{\"type\":\"init\",\"text\":\"9f\",\"timestamp\":1}\n\n";
+    const OUT: &str = "{\"type\":\"stdout\",\"text\":\"out\",\"timestamp\":1}\n\n";
+    const KILLED: &str = "{\"type\":\"error\",\"error\":{\"ename\":\"CommandExecError\",\"evalue\":\"-1\",\"traceback\":[\"signal: killed\"]},\"timestamp\":1}\n\n";
+
+    async fn exec_line(
+        backend: &FakeBackend,
+        interrupts: &mut impl Interrupts,
+    ) -> (Result<u8, Failure>, String) {
+        let lifecycle = Lifecycle::new(backend.connection());
+        let sandbox = Sandbox::create(&lifecycle, &Sandbox::request("host")).await.unwrap();
+        let args = Line::try_parse_from(["exec", sandbox.id(), "--", "x"]).unwrap().args;
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut output = Output::new(&mut out, &mut err);
+        let code = exec(&args.invocation, sandbox.execd(), interrupts, &mut output).await;
+        (code, String::from_utf8(out).unwrap())
+    }
+
+    #[tokio::test]
+    async fn an_interrupt_stops_the_command_and_keeps_the_sandbox() {
+        let backend = FakeBackend::start().await;
+        backend.next_command(&[INIT, OUT], Then::Hang);
+        let mut interrupts = After::call(&backend, "/command").and_some_more();
+        let (code, out) = exec_line(&backend, &mut interrupts).await;
+        assert_eq!((code.unwrap(), out.as_str()), (130, "out\n"));
+        assert_eq!(backend.sandboxes().len(), 1);
+        assert!(backend.calls().iter().any(|call| call.ends_with("/command?id=9f")));
+    }
+
+    #[tokio::test]
+    async fn a_signal_counts_from_128() {
+        let backend = FakeBackend::start().await;
+        backend.next_command(&[INIT, KILLED], Then::End);
+        assert_eq!(exec_line(&backend, &mut Never).await.0.unwrap(), 137);
+    }
 }

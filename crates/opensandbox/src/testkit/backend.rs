@@ -1,13 +1,14 @@
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use http::{Method, Request};
 use osb_api::lifecycle::CreateSandboxRequest;
 
-use super::{Reply, ScriptedServer, Then, reply, stream_reply};
+use super::{Reply, ScriptedServer, Then, delayed, reply, stream_reply};
 use crate::Connection;
 
 /// A server with just enough behaviour for clients: sandboxes come and go, and commands answer
@@ -24,6 +25,7 @@ struct State {
     sandboxes: BTreeSet<String>,
     start_failure: Option<String>,
     command: Option<(Vec<Bytes>, Then)>,
+    delay: Duration,
     file: Bytes,
 }
 
@@ -43,6 +45,11 @@ impl FakeBackend {
     pub fn next_command(&self, pieces: &[&'static str], then: Then) {
         let pieces = pieces.iter().map(|piece| Bytes::from_static(piece.as_bytes())).collect();
         lock(&self.state).command = Some((pieces, then));
+    }
+
+    /// How long every command takes to say anything from now on.
+    pub fn delay_commands(&self, delay: Duration) {
+        lock(&self.state).delay = delay;
     }
 
     /// From now on no sandbox comes up, for this reason.
@@ -119,7 +126,7 @@ impl State {
             }
             ("POST", ["sandboxes", _, "proxy", _, "command"]) => {
                 let (pieces, then) = self.command.clone().unwrap_or((Vec::new(), Then::End));
-                stream_reply(pieces, then)
+                delayed(stream_reply(pieces, then), self.delay)
             }
             ("GET", ["sandboxes", _, "proxy", _, "files", "download"]) => {
                 reply(200, self.file.clone())
