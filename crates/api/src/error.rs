@@ -100,6 +100,23 @@ pub mod codes {
         EXECD_NOT_SUPPORTED = "NOT_SUPPORTED",
         /// execd: the access token is missing or wrong.
         UNAUTHORIZED = "UNAUTHORIZED",
+
+        /// The entrypoint is missing or cannot be a command.
+        INVALID_ENTRYPOINT = "DOCKER::INVALID_ENTRYPOINT",
+        /// The sandbox could not be paused; it runs on.
+        SANDBOX_PAUSE_FAILED = "DOCKER::SANDBOX_PAUSE_FAILED",
+        /// The sandbox could not be resumed; it stays paused.
+        SANDBOX_RESUME_FAILED = "DOCKER::SANDBOX_RESUME_FAILED",
+        /// A label that a patch sets is reserved. Patches spell this without a prefix.
+        RESERVED_METADATA_LABEL = "INVALID_METADATA_LABEL",
+        /// This server has no pools to take a sandbox from.
+        UNSUPPORTED_POOL_REF = "SANDBOX::UNSUPPORTED_POOL_REF",
+        /// The runtime has no pools.
+        POOL_NOT_SUPPORTED = "KUBERNETES::POOL_NOT_SUPPORTED",
+        /// The runtime has no templates.
+        TEMPLATE_NOT_SUPPORTED = "FSB::API_NOT_SUPPORTED",
+        /// The server has no diagnostics.
+        DIAGNOSTICS_NOT_IMPLEMENTED = "DIAGNOSTICS_NOT_IMPLEMENTED",
     }
 }
 

@@ -1,1 +1,34 @@
-//! Control plane: routes, auth, store, reconciler, expiry.
+//! The control plane: an HTTP server that turns requests into desired state, and a reconciler that
+//! turns desired state into sandboxes.
+//!
+//! Data flows one way. A request is checked ([`admission`]) and written ([`store`]); the sandbox's
+//! driver ([`reconcile`]) compares it with what the runtime sees and takes the next step; the
+//! handler waits for the record to say that it is done. Handlers never call a runtime.
+
+mod admission;
+mod app;
+mod auth;
+mod config;
+mod connections;
+mod cors;
+mod error;
+mod extract;
+mod key;
+mod openapi;
+mod place;
+mod query;
+mod reconcile;
+mod record;
+mod request_id;
+mod routes;
+mod server;
+mod store;
+mod token;
+mod view;
+
+pub use config::{AuthMode, Config, ConfigError, KeyConfig, Overrides, PublicHost, RawConfig};
+pub use key::ApiKeySource;
+pub use openapi::openapi;
+pub use reconcile::StartupError;
+pub use server::{Server, StartError};
+pub use store::StoreError;

@@ -1,0 +1,156 @@
+//! From a request for a sandbox to the record of one, or to the reason why not.
+//!
+//! What this server cannot honour is refused in a sentence, never ignored.
+
+mod entrypoint;
+mod env;
+mod extensions;
+mod platform;
+mod resources;
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use osb_api::{SandboxId, codes, lifecycle::CreateSandboxRequest};
+use osb_core::{Desired, Goal, ImageName, Phase, Reason, SandboxSpec, Status, check_labels};
+
+use crate::{config::MIN_TIMEOUT, error::ApiError, record::Record, token};
+
+const MAX_IMAGE_NAME: usize = 512;
+pub(crate) const MAX_LABELS: usize = 256;
+
+/// What the server allows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) max_timeout_seconds: u64,
+}
+
+/// Checks the request and writes the record that it comes to.
+pub(crate) fn admit(
+    request: CreateSandboxRequest,
+    limits: Limits,
+    now: Timestamp,
+) -> Result<Record, ApiError> {
+    refuse_unsupported(&request)?;
+    let image = image(&request)?;
+    let entrypoint = entrypoint::admit(request.entrypoint)?;
+    let metadata = metadata(request.metadata.unwrap_or_default())?;
+    let platform = request.platform.as_ref().map(platform::admit).transpose()?;
+    let now = micros(now);
+    let expires_at = expiry(request.timeout, limits, now)?;
+    let resources = resources::admit(request.resource_limits, request.resource_requests)?;
+    let id = SandboxId::random();
+    let env = env::admit(request.env.unwrap_or_default(), id)?;
+    let extensions = extensions::admit(request.extensions.unwrap_or_default())?;
+    let secure_access = if request.secure_access { Some(token::mint()?) } else { None };
+    Ok(Record {
+        desired: Desired {
+            spec: SandboxSpec { id, image, entrypoint, env, resources, token: token::mint()? },
+            goal: Goal::Running,
+            expires_at,
+            status: Status {
+                phase: Phase::Pending,
+                reason: Reason::ContainerStarting,
+                message: "the sandbox is being started".to_owned(),
+                since: now,
+            },
+        },
+        created_at: now,
+        metadata,
+        extensions,
+        platform,
+        egress_token: token::mint()?,
+        secure_access,
+        announced: false,
+        requests: 0,
+        failed_removals: 0,
+    })
+}
+
+/// The precision that the wire and the store have.
+pub(crate) fn micros(moment: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(moment.as_microsecond()).unwrap_or(moment)
+}
+
+fn refuse_unsupported(request: &CreateSandboxRequest) -> Result<(), ApiError> {
+    let given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.trim().is_empty());
+    if request.lifecycle.is_some() {
+        return Err(ApiError::unsupported(
+            "lifecycle hooks are not supported yet: run the commands once the sandbox is there",
+        ));
+    }
+    if given(&request.template_id) {
+        return Err(ApiError::invalid_as(
+            codes::TEMPLATE_NOT_SUPPORTED,
+            "templates are not supported yet: give an image instead of templateId",
+        ));
+    }
+    if given(&request.snapshot_id) {
+        return Err(ApiError::invalid_as(
+            codes::SNAPSHOT_NOT_IMPLEMENTED,
+            "snapshots are not supported yet: give an image instead of snapshotId",
+        ));
+    }
+    if request.network_policy.is_some() {
+        return Err(ApiError::unsupported("networkPolicy is not supported yet: leave it out"));
+    }
+    if request.credential_proxy.as_ref().is_some_and(|proxy| proxy.enabled) {
+        return Err(ApiError::unsupported("credentialProxy is not supported yet"));
+    }
+    if request.volumes.as_ref().is_some_and(|volumes| !volumes.is_empty()) {
+        return Err(ApiError::unsupported(
+            "volumes are not supported yet: write the files once the sandbox is there",
+        ));
+    }
+    Ok(())
+}
+
+fn image(request: &CreateSandboxRequest) -> Result<ImageName, ApiError> {
+    let image = request.image.as_ref().filter(|image| !image.uri.trim().is_empty());
+    let image = image.ok_or_else(|| ApiError::invalid("image.uri must name an image"))?;
+    if image.auth.is_some() {
+        return Err(ApiError::unsupported(
+            "image.auth is not supported yet: this server takes images that it already has",
+        ));
+    }
+    let name = image.uri.trim();
+    if name.len() > MAX_IMAGE_NAME || !name.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(ApiError::invalid(format!(
+            "image.uri must be at most {MAX_IMAGE_NAME} printable characters without spaces"
+        )));
+    }
+    Ok(ImageName::new(name))
+}
+
+fn metadata(metadata: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ApiError> {
+    check_labels(&metadata)?;
+    if metadata.len() > MAX_LABELS {
+        return Err(too_many_labels());
+    }
+    Ok(metadata)
+}
+
+pub(crate) fn too_many_labels() -> ApiError {
+    ApiError::invalid_as(
+        codes::INVALID_METADATA_LABEL,
+        format!("a sandbox has at most {MAX_LABELS} metadata keys"),
+    )
+}
+
+fn expiry(
+    timeout: Option<i64>,
+    limits: Limits,
+    now: Timestamp,
+) -> Result<Option<Timestamp>, ApiError> {
+    let Some(seconds) = timeout else { return Ok(None) };
+    let max = limits.max_timeout_seconds;
+    if !u64::try_from(seconds).is_ok_and(|seconds| (MIN_TIMEOUT..=max).contains(&seconds)) {
+        return Err(ApiError::invalid(format!(
+            "timeout must be {MIN_TIMEOUT} to {max} seconds, or null for a sandbox that lives \
+             until it is deleted"
+        )));
+    }
+    now.checked_add(SignedDuration::from_secs(seconds))
+        .map(Some)
+        .map_err(|_| ApiError::invalid("timeout lies too far in the future"))
+}

@@ -1,0 +1,69 @@
+use std::collections::BTreeMap;
+
+use osb_core::{Cpu, InvalidQuantity, Memory, Resources};
+
+use crate::error::ApiError;
+
+type Amounts = BTreeMap<String, String>;
+
+pub(super) fn admit(
+    limits: Option<Amounts>,
+    requests: Option<Amounts>,
+) -> Result<Resources, ApiError> {
+    let limits = limits.ok_or_else(|| {
+        ApiError::invalid("resourceLimits is missing: give it, if only as an empty object")
+    })?;
+    let resources = read("resourceLimits", &limits)?;
+    // Nothing has to be set aside on a single host; but what cannot be read is a mistake.
+    read("resourceRequests", &requests.unwrap_or_default())?;
+    Ok(resources)
+}
+
+fn read(field: &str, amounts: &Amounts) -> Result<Resources, ApiError> {
+    let mut resources = Resources::default();
+    for (key, text) in amounts {
+        let invalid = |error: InvalidQuantity| ApiError::invalid(format!("{field}.{key}: {error}"));
+        match key.as_str() {
+            "cpu" => resources.cpu = Some(text.parse::<Cpu>().map_err(invalid)?),
+            "memory" => resources.memory = Some(text.parse::<Memory>().map_err(invalid)?),
+            _ => {
+                let shown: String = key.chars().take(64).collect();
+                return Err(ApiError::invalid(format!(
+                    "{field} has the key {shown:?}, which this server cannot enforce: it limits \
+                     cpu and memory"
+                )));
+            }
+        }
+    }
+    Ok(resources)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(key: &str, value: &str) -> Result<Resources, ApiError> {
+        let amounts = BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        admit(Some(amounts.clone()), Some(amounts))
+    }
+
+    #[test]
+    fn cpu_and_memory_are_limits() {
+        assert_eq!(check("cpu", "500m").expect("cpu").cpu, Some(Cpu::from_millis(500)));
+        assert_eq!(
+            check("memory", "2Gi").expect("memory").memory,
+            Some(Memory::from_bytes(2 << 30))
+        );
+        assert_eq!(admit(Some(Amounts::new()), None).expect("none"), Resources::default());
+    }
+
+    #[test]
+    fn what_cannot_be_enforced_is_refused() {
+        for (key, value) in
+            [("gpu", "1"), ("disk", "1Gi"), ("cpu", "many"), ("memory", "-1"), ("CPU", "1")]
+        {
+            assert!(check(key, value).is_err(), "{key}={value} was accepted");
+        }
+        assert!(admit(None, None).is_err(), "limits are required");
+    }
+}

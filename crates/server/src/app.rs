@@ -1,0 +1,34 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use osb_api::SandboxId;
+use osb_core::Clock;
+use osb_gateway::Gateway;
+
+use crate::{
+    admission::Limits, config::PublicHost, error::ApiError, key::ApiKey, reconcile::Reconciler,
+    record::Record, store::Store,
+};
+
+/// What every handler may use. No runtime: handlers write what should be and wait.
+pub(crate) type App = Arc<Parts>;
+
+pub(crate) struct Parts {
+    pub(crate) store: Arc<Store>,
+    pub(crate) reconciler: Reconciler,
+    pub(crate) gateway: Gateway,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) key: Option<ApiKey>,
+    pub(crate) limits: Limits,
+    pub(crate) max_body_bytes: usize,
+    pub(crate) public_host: Option<PublicHost>,
+    /// Where the server listens, for clients that do not say whom they ask.
+    pub(crate) local_host: String,
+    pub(crate) openapi: Bytes,
+}
+
+impl Parts {
+    pub(crate) fn record(&self, id: SandboxId) -> Result<Arc<Record>, ApiError> {
+        self.store.index().get(id).ok_or_else(|| ApiError::no_sandbox(id))
+    }
+}

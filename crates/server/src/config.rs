@@ -1,0 +1,267 @@
+//! The server's settings: text as operators write it, and values as the server uses them.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use http::uri::Authority;
+use osb_sys::fs::{self, PathError};
+use secrecy::SecretString;
+use serde::Deserialize;
+
+use crate::key;
+
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const DEFAULT_DATA_DIR: &str = "/var/lib/opensandbox";
+const DEFAULT_MAX_TIMEOUT: u64 = 86_400;
+const DEFAULT_MAX_BODY: usize = 1 << 20;
+/// The shortest life that a client may ask for.
+pub(crate) const MIN_TIMEOUT: u64 = 60;
+
+/// A configuration file with nothing in it but `[server]`.
+///
+/// A program with more tables reads its own file and hands the table to [`Config::new`].
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawFile {
+    #[serde(default)]
+    server: RawConfig,
+}
+
+/// The table `[server]`, as written.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RawConfig {
+    /// Where to listen; `127.0.0.1:8080` if absent. Since 0.1.
+    pub listen: Option<SocketAddr>,
+    /// Where the database and the created key live; `/var/lib/opensandbox` if absent. Since 0.1.
+    pub data_dir: Option<PathBuf>,
+    /// `host[:port][/path]` under which clients reach the server, if not the one they asked for.
+    /// Since 0.1.
+    pub public_host: Option<String>,
+    /// The longest life of a sandbox that a client may ask for; a day if absent. Since 0.1.
+    pub max_sandbox_timeout_seconds: Option<u64>,
+    /// The largest body that the lifecycle routes read; 1 MiB if absent. Since 0.1.
+    pub max_body_bytes: Option<usize>,
+    /// The key that clients must send. Since 0.1.
+    pub api_key: Option<SecretString>,
+    /// A file that holds the key. Since 0.1.
+    pub api_key_file: Option<PathBuf>,
+}
+
+/// What the command line and the environment say; it wins over the file.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    pub listen: Option<SocketAddr>,
+    pub data_dir: Option<PathBuf>,
+    /// From the environment, never from a flag, which every user of the machine could read.
+    pub api_key: Option<SecretString>,
+    pub auth: AuthMode,
+}
+
+/// Whether callers must prove who they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AuthMode {
+    #[default]
+    Key,
+    /// Everybody who reaches the server may use it; only on loopback.
+    Off,
+}
+
+/// Settings that were checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub data_dir: PathBuf,
+    pub public_host: Option<PublicHost>,
+    pub max_sandbox_timeout_seconds: u64,
+    pub max_body_bytes: usize,
+    pub key: KeyConfig,
+}
+
+/// Where the API key comes from.
+#[derive(Debug, Clone)]
+pub enum KeyConfig {
+    Environment(SecretString),
+    File(SecretString),
+    /// In `<data-dir>/api-key`, created if it is not there.
+    DataDir,
+    Off,
+}
+
+/// `host[:port][/path]`, without a scheme and without a slash at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicHost(String);
+
+/// Settings that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error(transparent)]
+    Read(#[from] PathError),
+    #[error("cannot understand the configuration file {}: {message}", path.display())]
+    Parse { path: PathBuf, message: String },
+    #[error("{0}")]
+    Invalid(String),
+    #[error(
+        "without a key the server listens on loopback only, and {0} is not loopback: \
+         drop --no-auth or listen on 127.0.0.1"
+    )]
+    OpenToTheNetwork(SocketAddr),
+}
+
+impl Config {
+    /// Reads the file, if there is one, and lets `overrides` win.
+    pub fn load(path: Option<&Path>, overrides: Overrides) -> Result<Self, ConfigError> {
+        let raw = match path {
+            None => RawConfig::default(),
+            Some(path) => {
+                let text = fs::read_to_string(path)?;
+                let file: RawFile = toml::from_str(&text).map_err(|error| ConfigError::Parse {
+                    path: path.to_owned(),
+                    message: error.message().to_owned(),
+                })?;
+                file.server
+            }
+        };
+        Self::new(raw, overrides)
+    }
+
+    /// Checks what was written.
+    pub fn new(raw: RawConfig, overrides: Overrides) -> Result<Self, ConfigError> {
+        let listen = overrides.listen.or(raw.listen).unwrap_or(DEFAULT_LISTEN);
+        if overrides.auth == AuthMode::Off && !listen.ip().is_loopback() {
+            return Err(ConfigError::OpenToTheNetwork(listen));
+        }
+        let max_sandbox_timeout_seconds =
+            raw.max_sandbox_timeout_seconds.unwrap_or(DEFAULT_MAX_TIMEOUT);
+        if max_sandbox_timeout_seconds < MIN_TIMEOUT {
+            return Err(ConfigError::Invalid(format!(
+                "max-sandbox-timeout-seconds must be {MIN_TIMEOUT} at least"
+            )));
+        }
+        let key = match (overrides.auth, overrides.api_key, raw.api_key, raw.api_key_file) {
+            (AuthMode::Off, ..) => KeyConfig::Off,
+            (AuthMode::Key, Some(key), ..) => KeyConfig::Environment(key),
+            (AuthMode::Key, None, Some(_), Some(_)) => {
+                return Err(ConfigError::Invalid(
+                    "api-key and api-key-file exclude each other".to_owned(),
+                ));
+            }
+            (AuthMode::Key, None, Some(key), None) => KeyConfig::File(key),
+            (AuthMode::Key, None, None, Some(path)) => {
+                KeyConfig::File(SecretString::from(fs::read_to_string(path)?.trim().to_owned()))
+            }
+            (AuthMode::Key, None, None, None) => KeyConfig::DataDir,
+        };
+        if let KeyConfig::Environment(secret) | KeyConfig::File(secret) = &key {
+            key::check(secret).map_err(ConfigError::Invalid)?;
+        }
+        Ok(Self {
+            listen,
+            data_dir: overrides
+                .data_dir
+                .or(raw.data_dir)
+                .unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
+            public_host: raw.public_host.as_deref().map(PublicHost::parse).transpose()?,
+            max_sandbox_timeout_seconds,
+            max_body_bytes: raw.max_body_bytes.unwrap_or(DEFAULT_MAX_BODY),
+            key,
+        })
+    }
+}
+
+impl PublicHost {
+    fn parse(text: &str) -> Result<Self, ConfigError> {
+        let bare = text
+            .trim()
+            .strip_prefix("https://")
+            .or_else(|| text.trim().strip_prefix("http://"))
+            .unwrap_or_else(|| text.trim())
+            .trim_end_matches('/');
+        let (host, path) = bare.split_once('/').unwrap_or((bare, ""));
+        let path_is_plain = path.bytes().all(|b| b.is_ascii_graphic() && !b"?#\"\\".contains(&b));
+        if !is_host(host) || !path_is_plain {
+            return Err(ConfigError::Invalid(format!(
+                "public-host must be host[:port][/path], and {text:?} is not"
+            )));
+        }
+        Ok(Self(bare.to_owned()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Whether the text can stand for this server in a URL: `host[:port]` and nothing else.
+pub(crate) fn is_host(text: &str) -> bool {
+    text.len() <= 261
+        && !text.contains('@')
+        && text.parse::<Authority>().is_ok_and(|authority| !authority.host().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        let file: RawFile = toml::from_str(text).map_err(|error| ConfigError::Parse {
+            path: PathBuf::new(),
+            message: error.to_string(),
+        })?;
+        Config::new(file.server, Overrides::default())
+    }
+
+    #[test]
+    fn an_empty_file_gives_the_defaults() {
+        let config = parse("").expect("defaults");
+        assert_eq!(config.listen, DEFAULT_LISTEN);
+        assert_eq!(config.max_sandbox_timeout_seconds, 86_400);
+        assert_eq!(config.max_body_bytes, 1 << 20);
+        assert!(matches!(config.key, KeyConfig::DataDir));
+    }
+
+    #[test]
+    fn every_setting_can_be_written() {
+        let config = parse(
+            "[server]\nlisten = '0.0.0.0:80'\ndata-dir = '/x'\npublic-host = 'https://a.b:1/c/'\n\
+             max-sandbox-timeout-seconds = 60\nmax-body-bytes = 5\napi-key = 'secret-key'\n",
+        )
+        .expect("settings");
+        assert_eq!(config.public_host, Some(PublicHost("a.b:1/c".to_owned())));
+        assert!(matches!(config.key, KeyConfig::File(_)));
+        assert!(!format!("{config:?}").contains("secret-key"));
+    }
+
+    #[test]
+    fn misspelt_and_impossible_settings_are_refused() {
+        for text in [
+            "[server]\nlissten = '127.0.0.1:1'",
+            "[sever]",
+            "[server]\nmax-sandbox-timeout-seconds = 59",
+            "[server]\npublic-host = 'user@host'",
+            "[server]\npublic-host = 'a b'",
+            "[server]\napi-key = ''",
+            "[server]\napi-key = 'a'\napi-key-file = '/x'",
+        ] {
+            assert!(parse(text).is_err(), "{text:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn no_auth_stays_on_loopback() {
+        let open = |listen: &str| {
+            let overrides = Overrides {
+                listen: Some(listen.parse().expect("an address")),
+                auth: AuthMode::Off,
+                ..Overrides::default()
+            };
+            Config::new(RawConfig::default(), overrides)
+        };
+        assert!(open("127.0.0.1:0").is_ok());
+        assert!(open("[::1]:0").is_ok());
+        assert!(matches!(open("0.0.0.0:0"), Err(ConfigError::OpenToTheNetwork(_))));
+        assert!(matches!(open("192.0.2.1:80"), Err(ConfigError::OpenToTheNetwork(_))));
+    }
+}

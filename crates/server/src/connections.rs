@@ -1,0 +1,87 @@
+//! Taking connections and letting them go.
+
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
+
+use axum::{Router, body::Body, response::Response};
+use http::{Request, uri::Scheme};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use osb_gateway::Caller;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt;
+
+/// How long a client may take to send the head of a request, and how long an idle connection is
+/// kept.
+const HEAD_WITHIN: Duration = Duration::from_mins(1);
+/// After a failure to accept, such as too many open files: waiting helps, spinning does not.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// Serves until `shutdown` ends, then waits at most `drain` for what is going on.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    routes: Router,
+    shutdown: impl Future<Output = ()>,
+    drain: Duration,
+) {
+    let connections = TaskTracker::new();
+    let (ending, broken) = (CancellationToken::new(), CancellationToken::new());
+    tokio::pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut shutdown => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let connection = connection(stream, peer, routes.clone(), ending.clone());
+                let broken = broken.clone();
+                connections.spawn(async move { broken.run_until_cancelled(connection).await });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+        }
+    }
+    drop(listener);
+    ending.cancel();
+    connections.close();
+    if tokio::time::timeout(drain, connections.wait()).await.is_err() {
+        tracing::info!(open = connections.len(), "closing connections that are still in use");
+        broken.cancel();
+        connections.wait().await;
+    }
+}
+
+/// Serves one connection, until the client or the server is done with it.
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    routes: Router,
+    ending: CancellationToken,
+) {
+    // Small answers should not wait for more; on failure they just do.
+    stream.set_nodelay(true).ok();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Caller { address: peer.ip(), scheme: Scheme::HTTP });
+        let answer = routes.clone().oneshot(request.map(Body::new));
+        async move { answer.await as Result<Response, Infallible> }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = ending.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection broke off");
+    }
+}

@@ -1,0 +1,241 @@
+//! What clients and the log see of an error. The only file that turns errors into statuses.
+
+use std::{error::Error, fmt};
+
+use axum::{
+    Json,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode, header};
+use osb_api::{ErrorBody, codes};
+use osb_core::{InvalidLabel, RuntimeError};
+use osb_gateway::GatewayError;
+
+use crate::{
+    reconcile::NotCreated,
+    store::{StoreError, Unchanged},
+};
+
+/// An answer that is not a success.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    /// Goes to the log, never to the client.
+    cause: Option<Box<dyn Error + Send + Sync>>,
+    retry_after_seconds: Option<u32>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), cause: None, retry_after_seconds: None }
+    }
+
+    fn caused_by(self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { cause: Some(cause.into()), ..self }
+    }
+
+    /// The request must change.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::invalid_as(codes::INVALID_PARAMETER, message)
+    }
+
+    /// The same with a code of its own.
+    pub(crate) fn invalid_as(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, message)
+    }
+
+    /// The request asks for something that this server does not do.
+    pub(crate) fn unsupported(message: impl Into<String>) -> Self {
+        Self::invalid_as(codes::NOT_SUPPORTED, message)
+    }
+
+    /// The whole route does nothing on this server.
+    pub(crate) fn not_implemented(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, code, message)
+    }
+
+    /// The sandbox is not in a state for that.
+    pub(crate) fn conflict(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, code, message)
+    }
+
+    pub(crate) fn unauthorized(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, code, message)
+    }
+
+    pub(crate) fn no_sandbox(id: impl fmt::Display) -> Self {
+        let id: String = id.to_string().chars().take(64).collect();
+        let message = format!("no sandbox has the id {id:?}: it ended, was deleted, or never was");
+        Self::new(StatusCode::NOT_FOUND, codes::SANDBOX_NOT_FOUND, message)
+    }
+
+    pub(crate) fn no_route() -> Self {
+        Self::new(StatusCode::NOT_FOUND, codes::NOT_FOUND, "no route has this path")
+    }
+
+    pub(crate) fn wrong_method() -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            codes::METHOD_NOT_ALLOWED,
+            "this path does not take that method: the Allow header names those it takes",
+        )
+    }
+
+    pub(crate) fn body_too_large(limit: usize) -> Self {
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            codes::BODY_TOO_LARGE,
+            format!("the body is larger than {limit} bytes, the most that this route reads"),
+        )
+    }
+
+    /// Something failed that the caller cannot mend.
+    pub(crate) fn internal(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::failed(codes::INTERNAL_ERROR, "the server failed; its log says why").caused_by(cause)
+    }
+
+    /// The same with a code and a sentence of its own.
+    pub(crate) fn failed(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, message)
+    }
+
+    /// A sandbox that could not be made.
+    fn start_failed(error: RuntimeError) -> Self {
+        match error {
+            RuntimeError::Invalid(_) => Self::invalid(error.to_string()),
+            RuntimeError::UnknownImage(_) => {
+                Self::invalid_as(codes::IMAGE_NOT_FOUND, error.to_string())
+            }
+            RuntimeError::Busy(_) => Self {
+                retry_after_seconds: Some(1),
+                ..Self::new(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    codes::TOO_BUSY,
+                    format!("{error}; try again later"),
+                )
+            },
+            RuntimeError::Conflict(_)
+            | RuntimeError::NotFound(_)
+            | RuntimeError::Refused { .. }
+            | RuntimeError::Failed { .. } => Self::failed(
+                codes::SANDBOX_START_FAILED,
+                format!("the sandbox could not be started: {error}"),
+            )
+            .caused_by(error),
+        }
+    }
+
+    /// Failures of our own with everything behind them; of the rest only the code, for a message
+    /// may quote what the client sent.
+    fn log(&self) {
+        let (status, code) = (self.status.as_u16(), self.code);
+        if self.status == StatusCode::INTERNAL_SERVER_ERROR {
+            let chain = self.cause.as_deref().map(|cause| Chain(cause).to_string());
+            tracing::error!(status, code, error = chain.as_deref(), "{}", self.message);
+        } else {
+            tracing::debug!(status, code, "refused");
+        }
+    }
+}
+
+/// An error and everything behind it, on one line.
+pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));
+
+impl<'a> Chain<'a> {
+    pub(crate) fn of(error: &'a (dyn Error + 'static)) -> Self {
+        Self(error)
+    }
+}
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut next = self.0.source();
+        while let Some(error) = next {
+            write!(f, ": {error}")?;
+            next = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        self.log();
+        let body = ErrorBody { code: self.code.to_owned(), message: self.message };
+        let mut response = (self.status, Json(body)).into_response();
+        if let Some(seconds) = self.retry_after_seconds {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+impl From<NotCreated> for ApiError {
+    fn from(reason: NotCreated) -> Self {
+        match reason {
+            NotCreated::Runtime(error) => Self::start_failed(error),
+            NotCreated::Ended(how) => Self::failed(
+                codes::SANDBOX_START_FAILED,
+                format!("the sandbox ended as soon as it was started: {how}"),
+            ),
+            NotCreated::Store(error) => error.into(),
+            NotCreated::Withdrawn => Self::failed(
+                codes::SANDBOX_START_FAILED,
+                "the sandbox was removed before it had started",
+            ),
+        }
+    }
+}
+
+impl From<GatewayError> for ApiError {
+    fn from(error: GatewayError) -> Self {
+        let message = error.to_string();
+        match error {
+            GatewayError::NotFound(_) | GatewayError::Refused { .. } => {
+                Self::new(StatusCode::BAD_GATEWAY, codes::BACKEND_CONNECTION_FAILED, message)
+            }
+            GatewayError::Broken { .. } => {
+                Self::new(StatusCode::BAD_GATEWAY, codes::BACKEND_RESPONSE_FAILED, message)
+            }
+            GatewayError::Timeout { .. } => {
+                Self::new(StatusCode::GATEWAY_TIMEOUT, codes::BACKEND_TIMEOUT, message)
+            }
+            GatewayError::BadRequest(_) => Self::invalid(message),
+            GatewayError::Failed { .. } => {
+                Self::failed(codes::INTERNAL_ERROR, message).caused_by(error)
+            }
+        }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        Self::internal(error)
+    }
+}
+
+impl From<InvalidLabel> for ApiError {
+    fn from(error: InvalidLabel) -> Self {
+        Self::invalid_as(codes::INVALID_METADATA_LABEL, error.to_string())
+    }
+}
+
+impl From<getrandom::Error> for ApiError {
+    fn from(error: getrandom::Error) -> Self {
+        Self::internal(error)
+    }
+}
+
+impl Unchanged<ApiError> {
+    /// The answer to a change that was not made to sandbox `id`.
+    pub(crate) fn answer(self, id: impl fmt::Display) -> ApiError {
+        match self {
+            Self::Missing => ApiError::no_sandbox(id),
+            Self::Refused(error) => error,
+            Self::Store(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What handlers take from a request. Axum's own extractors answer in plain text; these do not.
+
+use std::time::Duration;
+
+use axum::{
+    body::Body,
+    extract::{FromRequest, FromRequestParts, Request},
+};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, header, request::Parts};
+use http_body_util::BodyExt;
+use osb_api::SandboxId;
+use serde::de::DeserializeOwned;
+
+use crate::{app::App, error::ApiError, place::SandboxPath};
+
+/// How long a client may take to send a body of at most a megabyte.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
+/// How much of a body that is too large is read and thrown away, so that the client gets to see
+/// the answer instead of a broken connection.
+const DRAINED: usize = 16 << 20;
+
+/// The sandbox that the path names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Id(pub(crate) SandboxId);
+
+impl FromRequestParts<App> for Id {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, ApiError> {
+        let id = SandboxPath::parse(parts.uri.path()).map(|path| path.id).unwrap_or_default();
+        id.parse().map(Self).map_err(|_| ApiError::no_sandbox(id))
+    }
+}
+
+/// A body of JSON.
+#[derive(Debug)]
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        let (parts, body) = request.into_parts();
+        let body =
+            tokio::time::timeout(BODY_WITHIN, read(&parts.headers, body, app.max_body_bytes))
+                .await
+                .map_err(|_| ApiError::invalid("the body did not arrive in time"))??;
+        // A browser sends JSON to other sites only after asking; everything else it just sends.
+        if !is_json(&parts.headers) {
+            return Err(ApiError::invalid(
+                "the body must be JSON: send it with Content-Type: application/json",
+            ));
+        }
+        serde_json::from_slice(&body)
+            .map(Self)
+            .map_err(|error| ApiError::invalid(format!("the body cannot be accepted: {error}")))
+    }
+}
+
+async fn read(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<Bytes, ApiError> {
+    let announced = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > limit) && headers.contains_key(header::EXPECT) {
+        return Err(ApiError::body_too_large(limit));
+    }
+    let mut whole = BytesMut::new();
+    let mut total = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| ApiError::invalid("the body broke off"))?;
+        let Some(data) = frame.data_ref() else { continue };
+        total = total.saturating_add(data.len());
+        if total <= limit {
+            whole.extend_from_slice(data);
+        } else if total > limit.saturating_add(DRAINED) {
+            break;
+        }
+    }
+    if total > limit { Err(ApiError::body_too_large(limit)) } else { Ok(whole.freeze()) }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(kind) = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()) else {
+        return false;
+    };
+    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json"
+        || essence.starts_with("application/") && essence.ends_with("+json")
+}

@@ -1,0 +1,71 @@
+//! Brings the world to what was asked for: one driver per sandbox, fed by one watch.
+//!
+//! Handlers write desired state into the store and wait for the outcome there; drivers alone call
+//! the runtime. Nothing here is remembered across a restart: the store says what should be, the
+//! runtime says what is.
+
+mod birth;
+mod driver;
+mod sighting;
+mod start;
+mod watch;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use osb_core::{Clock, Runtime};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub(crate) use self::birth::{Creating, NotCreated};
+pub use self::start::StartupError;
+use self::{
+    birth::Birth,
+    driver::Driver,
+    sighting::{Sighting, Sightings},
+};
+use crate::{record::Record, store::Store};
+
+/// How long drivers get to finish their step when the server ends.
+const LAST_STEP: Duration = Duration::from_secs(5);
+
+#[derive(Clone)]
+pub(crate) struct Reconciler(Arc<Shared>);
+
+struct Shared {
+    runtime: Arc<dyn Runtime>,
+    store: Arc<Store>,
+    clock: Arc<dyn Clock>,
+    sightings: Sightings,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Reconciler {
+    /// Begins to make a sandbox. Dropping the result before it is answered takes the sandbox back.
+    pub(crate) fn create(&self, record: Record) -> Creating {
+        let id = record.id();
+        let (birth, creating) = birth::pair(id, Arc::clone(&self.0.store));
+        let driver = Driver::new(Arc::clone(&self.0), id, Sighting::default());
+        self.0.tasks.spawn(driver.bear(record, birth));
+        creating
+    }
+
+    /// Whether sandboxes can be paused here at all.
+    pub(crate) fn can_pause(&self) -> bool {
+        self.0.runtime.pause().is_some()
+    }
+
+    /// Stops driving; the sandboxes live on.
+    pub(crate) async fn stop(&self) {
+        self.0.stop.cancel();
+        self.0.tasks.close();
+        if tokio::time::timeout(LAST_STEP, self.0.tasks.wait()).await.is_err() {
+            tracing::warn!("some sandboxes were still being changed when the server ended");
+        }
+    }
+}
+
+impl fmt::Debug for Reconciler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reconciler").field("drivers", &self.0.tasks.len()).finish_non_exhaustive()
+    }
+}

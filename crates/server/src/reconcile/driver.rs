@@ -1,0 +1,380 @@
+use std::{sync::Arc, time::Duration};
+
+use osb_api::SandboxId;
+use osb_core::{Goal, ObservedState, Phase, Reason, RuntimeError, Status, Step, plan};
+use tokio::{sync::watch, time::Instant};
+use tracing::Instrument;
+
+use super::{Birth, Shared, Sighting, birth::NotCreated, sighting::Busy};
+use crate::{
+    error::Chain,
+    record::Record,
+    store::{StoreError, Unchanged},
+};
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+const LAST_BACKOFF: Duration = Duration::from_secs(30);
+/// A driver looks again after this long even if nothing happened: the clock may have been set.
+const LONGEST_SLEEP: Duration = Duration::from_hours(1);
+
+/// Brings one sandbox to what was asked for, and keeps it there until it is gone.
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    id: SandboxId,
+    sighting: Arc<watch::Sender<Sighting>>,
+    /// The creator that waits for an answer.
+    birth: Option<Birth>,
+    /// Why that creator will get no sandbox, once everything is cleaned up.
+    stillborn: Option<NotCreated>,
+    failures: u32,
+}
+
+/// Why the rest of a plan is not carried out.
+enum Setback {
+    /// The record is deleted; the driver's work is over.
+    Forgotten,
+    /// The plan is outdated.
+    Outdated,
+    /// The step failed and must be tried again, but not at once.
+    Failed,
+}
+
+type StepResult = Result<(), Setback>;
+type Records = watch::Receiver<Arc<Record>>;
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>, id: SandboxId, first: Sighting) -> Self {
+        let sighting = shared.sightings.add(id, first);
+        Self { shared, id, sighting, birth: None, stillborn: None, failures: 0 }
+    }
+
+    /// Writes the record of a new sandbox, then drives it.
+    pub(super) async fn bear(mut self, record: Record, birth: Birth) {
+        let span = tracing::info_span!("sandbox", sandbox_id = %self.id);
+        async {
+            if birth.is_abandoned() {
+                self.shared.sightings.remove(self.id);
+                return;
+            }
+            if let Err(error) = self.shared.store.insert(record).await {
+                self.shared.sightings.remove(self.id);
+                birth.answer(Err(NotCreated::Store(error)));
+                return;
+            }
+            self.birth = Some(birth);
+            self.drive().await;
+        }
+        .instrument(span)
+        .await;
+    }
+
+    /// Drives a sandbox that an earlier server made.
+    pub(super) async fn adopt(mut self) {
+        let span = tracing::info_span!("sandbox", sandbox_id = %self.id);
+        self.drive().instrument(span).await;
+    }
+
+    async fn drive(&mut self) {
+        if let Some(mut records) = self.shared.store.index().subscribe(self.id) {
+            let mut sightings = self.sighting.subscribe();
+            while !self.shared.stop.is_cancelled() {
+                let record = Arc::clone(&records.borrow_and_update());
+                let observed = sightings.borrow_and_update().observed(self.id);
+                let steps = plan(&record.desired, observed.as_ref(), self.shared.clock.now());
+                let result = if steps.is_empty() {
+                    self.idle(&record, &mut records, &mut sightings).await
+                } else {
+                    self.apply_all(steps, &record, &mut records).await
+                };
+                match result {
+                    Ok(()) | Err(Setback::Outdated) => {}
+                    Err(Setback::Failed) => self.back_off(&record, &mut records).await,
+                    Err(Setback::Forgotten) => break,
+                }
+            }
+        }
+        self.shared.sightings.remove(self.id);
+        self.answer_stillborn();
+    }
+
+    async fn apply_all(
+        &mut self,
+        steps: Vec<Step>,
+        record: &Record,
+        records: &mut Records,
+    ) -> StepResult {
+        for step in steps {
+            let span = tracing::debug_span!("step", step = step_name(&step));
+            self.apply(step, record, records).instrument(span).await?;
+            self.failures = 0;
+        }
+        Ok(())
+    }
+
+    async fn apply(&mut self, step: Step, record: &Record, records: &mut Records) -> StepResult {
+        match step {
+            Step::Record(status) => self.note(status).await,
+            Step::Ensure => self.ensure(record, records).await,
+            Step::Pause => self.pause().await,
+            Step::Resume => self.resume().await,
+            Step::Remove => self.remove().await,
+            Step::Forget => {
+                self.shared.store.forget(self.id).await.map_err(|error| store_failed(&error))?;
+                tracing::info!("the sandbox is gone");
+                Err(Setback::Forgotten)
+            }
+        }
+    }
+
+    async fn note(&self, status: Status) -> StepResult {
+        let Status { phase, reason, message, .. } = &status;
+        tracing::info!(phase = %phase, reason = reason.as_str(), "{message}");
+        self.write(move |record| {
+            // The creator is about to see this.
+            record.announced |= !matches!(status.phase, Phase::Pending | Phase::Stopping);
+            record.desired.status = status;
+        })
+        .await
+    }
+
+    async fn ensure(&mut self, record: &Record, records: &mut Records) -> StepResult {
+        let shared = Arc::clone(&self.shared);
+        let busy = Busy::new(&self.sighting);
+        // Whatever becomes of the call, there is something to remove now.
+        busy.becomes(Some(ObservedState::Starting));
+        let ensure = shared.runtime.ensure(&record.desired.spec);
+        tokio::pin!(ensure);
+        let result = loop {
+            let deadline = self.birth.as_ref().map(Birth::deadline);
+            if self.is_expired(&records.borrow()) {
+                return Err(Setback::Outdated);
+            }
+            let expiry = self.expiry(&records.borrow());
+            tokio::select! {
+                result = &mut ensure => break result,
+                () = removal_asked(records) => return Err(Setback::Outdated),
+                () = until(expiry) => {}
+                () = abandoned(self.birth.as_mut()) => return self.withdraw().await,
+                () = shared.stop.cancelled() => return Err(Setback::Outdated),
+                () = until(deadline) => self.announce_pending().await?,
+            }
+        };
+        match result {
+            Ok(observed) => {
+                busy.becomes(Some(observed.state));
+                Ok(())
+            }
+            Err(error) if self.birth.is_some() => {
+                self.stillborn = Some(NotCreated::Runtime(error));
+                self.write(give_up).await
+            }
+            Err(error @ RuntimeError::Busy(_)) => {
+                tracing::warn!(error = %Chain::of(&error), "the sandbox has to wait");
+                busy.becomes(None);
+                Err(Setback::Failed)
+            }
+            Err(error) => {
+                tracing::error!(error = %Chain::of(&error), "the sandbox could not be started");
+                self.note(Status {
+                    phase: Phase::Failed,
+                    reason: Reason::StartFailed,
+                    message: format!("the sandbox could not be started: {error}"),
+                    since: self.shared.clock.now(),
+                })
+                .await?;
+                self.remove().await
+            }
+        }
+    }
+
+    async fn pause(&self) -> StepResult {
+        let busy = Busy::new(&self.sighting);
+        let result = match self.shared.runtime.pause() {
+            Some(power) => power.pause(self.id).await,
+            None => Err(RuntimeError::Invalid("the runtime cannot pause".to_owned())),
+        };
+        match result {
+            Ok(()) => {
+                busy.becomes(Some(ObservedState::Paused));
+                Ok(())
+            }
+            Err(error) => {
+                tracing::error!(error = %Chain::of(&error), "the sandbox could not be paused");
+                self.stay(&busy, &error, Goal::Running).await
+            }
+        }
+    }
+
+    async fn resume(&self) -> StepResult {
+        let busy = Busy::new(&self.sighting);
+        let result = match self.shared.runtime.pause() {
+            Some(power) => power.resume(self.id).await,
+            None => Err(RuntimeError::Invalid("the runtime cannot resume".to_owned())),
+        };
+        match result {
+            Ok(()) => {
+                busy.becomes(Some(ObservedState::Running));
+                Ok(())
+            }
+            Err(error) => {
+                tracing::error!(error = %Chain::of(&error), "the sandbox could not be resumed");
+                self.stay(&busy, &error, Goal::Paused).await
+            }
+        }
+    }
+
+    /// Gives up a change: what is becomes what is wanted.
+    async fn stay(&self, busy: &Busy, error: &RuntimeError, goal: Goal) -> StepResult {
+        if matches!(error, RuntimeError::NotFound(_)) {
+            busy.becomes(None);
+        }
+        self.write(move |record| {
+            if record.desired.goal != Goal::Removed {
+                record.desired.goal = goal;
+            }
+        })
+        .await
+    }
+
+    async fn remove(&mut self) -> StepResult {
+        let busy = Busy::new(&self.sighting);
+        if let Err(error) = self.shared.runtime.remove(self.id).await {
+            tracing::error!(
+                error = %Chain::of(&error),
+                "the sandbox could not be removed; it is tried again"
+            );
+            self.answer_stillborn();
+            self.write(|record| record.failed_removals += 1).await?;
+            return Err(Setback::Failed);
+        }
+        busy.becomes(None);
+        Ok(())
+    }
+
+    /// With nothing left to do: tells the creator how it went, then waits for something to happen.
+    async fn idle(
+        &mut self,
+        record: &Arc<Record>,
+        records: &mut Records,
+        sightings: &mut watch::Receiver<Sighting>,
+    ) -> StepResult {
+        if self.birth.is_some() && record.phase() == Phase::Failed {
+            self.stillborn = Some(NotCreated::Ended(record.desired.status.message.clone()));
+            return self.write(give_up).await;
+        }
+        if self.birth.is_some() && record.phase() != Phase::Pending {
+            self.announce(Arc::clone(record)).await?;
+        }
+        let expiry = self.expiry(record);
+        let deadline = self.birth.as_ref().map(Birth::deadline);
+        let stop = self.shared.stop.clone();
+        tokio::select! {
+            _ = records.changed() => Ok(()),
+            _ = sightings.changed() => Ok(()),
+            () = until(expiry) => Ok(()),
+            () = stop.cancelled() => Ok(()),
+            () = until(deadline) => self.announce_pending().await,
+            () = abandoned(self.birth.as_mut()) => self.withdraw().await,
+        }
+    }
+
+    /// Answers the creator, or takes the sandbox back if it went away.
+    async fn announce(&mut self, record: Arc<Record>) -> StepResult {
+        let answered = self.birth.take().is_none_or(|birth| birth.answer(Ok(record)));
+        if answered { Ok(()) } else { self.withdraw().await }
+    }
+
+    async fn announce_pending(&mut self) -> StepResult {
+        self.write(|record| record.announced = true).await?;
+        match self.shared.store.index().get(self.id) {
+            Some(record) => self.announce(record).await,
+            None => Err(Setback::Forgotten),
+        }
+    }
+
+    async fn withdraw(&mut self) -> StepResult {
+        tracing::info!("the client went away before it had an answer: the sandbox is removed");
+        self.birth = None;
+        self.write(give_up).await?;
+        Err(Setback::Outdated)
+    }
+
+    fn answer_stillborn(&mut self) {
+        if let Some(birth) = self.birth.take() {
+            birth.answer(Err(self.stillborn.take().unwrap_or(NotCreated::Withdrawn)));
+        }
+    }
+
+    /// Waits a while after a failure, unless a client asks again.
+    async fn back_off(&mut self, record: &Record, records: &mut Records) {
+        let pause = FIRST_BACKOFF.saturating_mul(1 << self.failures.min(16)).min(LAST_BACKOFF);
+        self.failures += 1;
+        let asked = record.requests;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = records.wait_for(|record| record.requests != asked) => {}
+            () = self.shared.stop.cancelled() => {}
+        }
+    }
+
+    fn is_expired(&self, record: &Record) -> bool {
+        record.desired.expires_at.is_some_and(|at| at <= self.shared.clock.now())
+    }
+
+    fn expiry(&self, record: &Record) -> Option<Instant> {
+        let left = record.desired.expires_at?.duration_since(self.shared.clock.now());
+        let left = Duration::try_from(left).unwrap_or_default();
+        Some(Instant::now() + left.min(LONGEST_SLEEP))
+    }
+
+    async fn write(&self, change: impl FnOnce(&mut Record) + Send + 'static) -> StepResult {
+        let change = move |record: &mut Record| {
+            change(record);
+            Ok::<(), std::convert::Infallible>(())
+        };
+        match self.shared.store.update(self.id, change).await {
+            Ok(_) => Ok(()),
+            Err(Unchanged::Missing) => Err(Setback::Forgotten),
+            Err(Unchanged::Refused(never)) => match never {},
+            Err(Unchanged::Store(error)) => Err(store_failed(&error)),
+        }
+    }
+}
+
+fn store_failed(error: &StoreError) -> Setback {
+    tracing::error!(error = %Chain::of(error), "the store failed; the step is tried again");
+    Setback::Failed
+}
+
+fn give_up(record: &mut Record) {
+    record.desired.goal = Goal::Removed;
+}
+
+async fn removal_asked(records: &mut Records) {
+    drop(records.wait_for(|record| record.desired.goal == Goal::Removed).await);
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn abandoned(birth: Option<&mut Birth>) {
+    match birth {
+        Some(birth) => birth.abandoned().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn step_name(step: &Step) -> &'static str {
+    match step {
+        Step::Record(_) => "record",
+        Step::Ensure => "ensure",
+        Step::Pause => "pause",
+        Step::Resume => "resume",
+        Step::Remove => "remove",
+        Step::Forget => "forget",
+    }
+}

@@ -1,0 +1,173 @@
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use osb_api::SandboxId;
+use osb_core::{Observed, ObservedState};
+use tokio::sync::watch;
+
+/// What was last seen of a sandbox.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sighting {
+    /// `None` when the runtime has nothing of it.
+    pub(super) state: Option<ObservedState>,
+    /// Grows with every look and every step, so that an old list cannot undo what is newer.
+    count: u64,
+    /// Whether its driver is changing it right now.
+    busy: bool,
+}
+
+impl Sighting {
+    pub(super) fn of(state: Option<ObservedState>) -> Self {
+        Self { state, ..Self::default() }
+    }
+
+    pub(super) fn observed(&self, id: SandboxId) -> Option<Observed> {
+        self.state.clone().map(|state| Observed { id, state })
+    }
+
+    /// Takes news from the runtime. What has ended stays ended, and what is up does not start
+    /// again: such news is older than what we know.
+    fn hear(&mut self, state: &ObservedState) -> bool {
+        let outdated = match (&self.state, state) {
+            (Some(ObservedState::Exited(_)), ObservedState::Gone) => false,
+            (Some(ObservedState::Exited(_)), _)
+            | (Some(ObservedState::Running | ObservedState::Paused), ObservedState::Starting) => {
+                true
+            }
+            _ => false,
+        };
+        if outdated {
+            return false;
+        }
+        let next = (*state != ObservedState::Gone).then(|| state.clone());
+        self.see(next)
+    }
+
+    fn see(&mut self, state: Option<ObservedState>) -> bool {
+        self.count += 1;
+        let changed = self.state != state;
+        self.state = state;
+        changed
+    }
+}
+
+/// What was last seen of every sandbox that has a driver.
+#[derive(Debug, Default)]
+pub(super) struct Sightings(Mutex<HashMap<SandboxId, Arc<watch::Sender<Sighting>>>>);
+
+impl Sightings {
+    pub(super) fn add(&self, id: SandboxId, first: Sighting) -> Arc<watch::Sender<Sighting>> {
+        let sender = Arc::new(watch::Sender::new(first));
+        self.lock().insert(id, Arc::clone(&sender));
+        sender
+    }
+
+    pub(super) fn remove(&self, id: SandboxId) {
+        self.lock().remove(&id);
+    }
+
+    pub(super) fn hear(&self, news: &Observed) {
+        let sender = self.lock().get(&news.id).cloned();
+        if let Some(sender) = sender {
+            sender.send_if_modified(|sighting| sighting.hear(&news.state));
+        }
+    }
+
+    /// How far everything was seen that nobody is changing, before a list is made.
+    pub(super) fn settled(&self) -> HashMap<SandboxId, u64> {
+        self.lock()
+            .iter()
+            .map(|(id, sender)| (*id, sender.borrow().clone()))
+            .filter(|(_, sighting)| !sighting.busy)
+            .map(|(id, sighting)| (id, sighting.count))
+            .collect()
+    }
+
+    /// Takes a list, except for what has moved since `settled`.
+    pub(super) fn compare(&self, settled: &HashMap<SandboxId, u64>, list: Vec<Observed>) {
+        let list: HashMap<_, _> = list.into_iter().map(|seen| (seen.id, seen.state)).collect();
+        for (id, count) in settled {
+            let sender = self.lock().get(id).cloned();
+            if let Some(sender) = sender {
+                sender.send_if_modified(|sighting| {
+                    let moved = sighting.busy || sighting.count != *count;
+                    !moved && sighting.see(list.get(id).cloned())
+                });
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<watch::Sender<Sighting>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Marks a sandbox as being changed for as long as it lives.
+#[derive(Debug)]
+pub(super) struct Busy(Arc<watch::Sender<Sighting>>);
+
+impl Busy {
+    pub(super) fn new(sender: &Arc<watch::Sender<Sighting>>) -> Self {
+        mark(sender, true);
+        Self(Arc::clone(sender))
+    }
+
+    /// What the change came to.
+    pub(super) fn becomes(&self, state: Option<ObservedState>) {
+        self.0.send_if_modified(|sighting| sighting.see(state));
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        mark(&self.0, false);
+    }
+}
+
+fn mark(sender: &watch::Sender<Sighting>, busy: bool) {
+    sender.send_if_modified(|sighting| {
+        sighting.busy = busy;
+        sighting.count += 1;
+        false
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use osb_core::Exit;
+
+    use super::*;
+
+    fn running(id: SandboxId) -> Observed {
+        Observed { id, state: ObservedState::Running }
+    }
+
+    #[test]
+    fn what_has_ended_stays_ended() {
+        let sightings = Sightings::default();
+        let id = SandboxId::random();
+        let sender = sightings.add(id, Sighting::default());
+        sightings.hear(&Observed { id, state: ObservedState::Exited(Exit::Code(0)) });
+        sightings.hear(&running(id));
+        assert_eq!(sender.borrow().state, Some(ObservedState::Exited(Exit::Code(0))));
+        sightings.hear(&Observed { id, state: ObservedState::Gone });
+        assert_eq!(sender.borrow().state, None);
+    }
+
+    #[test]
+    fn an_old_list_does_not_undo_what_is_newer() {
+        let sightings = Sightings::default();
+        let (started, lost, busy) = (SandboxId::random(), SandboxId::random(), SandboxId::random());
+        let senders = [started, lost, busy].map(|id| sightings.add(id, Sighting::default()));
+        sightings.hear(&running(lost));
+        let _step = Busy::new(&senders[2]);
+        let before = sightings.settled();
+        sightings.hear(&running(started));
+        sightings.compare(&before, vec![running(busy)]);
+        assert_eq!(senders[0].borrow().state, Some(ObservedState::Running), "newer than the list");
+        assert_eq!(senders[1].borrow().state, None, "not in the list");
+        assert_eq!(senders[2].borrow().state, None, "being changed");
+    }
+}

@@ -1,0 +1,38 @@
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use osb_api::{SandboxId, lifecycle::Platform};
+use osb_core::{Desired, Phase, Token};
+
+/// All that the server knows about one sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) desired: Desired,
+    pub(crate) created_at: Timestamp,
+    pub(crate) metadata: BTreeMap<String, String>,
+    /// Those that answers echo.
+    pub(crate) extensions: BTreeMap<String, String>,
+    /// Only if the request named one.
+    pub(crate) platform: Option<Platform>,
+    /// What callers of the egress port must send.
+    pub(crate) egress_token: Token,
+    /// What callers of every port must send, if the sandbox was made that way.
+    pub(crate) secure_access: Option<Token>,
+    /// Whether anybody was told that the sandbox exists. One that nobody knows is rolled back.
+    pub(crate) announced: bool,
+    /// Counts what clients asked for, so that its driver tells their changes from its own notes.
+    /// Lives in memory only.
+    pub(crate) requests: u64,
+    /// How often removal was tried in vain. Lives in memory only.
+    pub(crate) failed_removals: u32,
+}
+
+impl Record {
+    pub(crate) fn id(&self) -> SandboxId {
+        self.desired.spec.id
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.desired.status.phase
+    }
+}

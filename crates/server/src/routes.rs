@@ -1,0 +1,51 @@
+//! The table of routes. Each file below serves one resource.
+
+mod endpoints;
+mod later;
+mod proxy;
+mod sandboxes;
+mod service;
+
+pub(crate) use self::{
+    endpoints::Documented as EndpointRoutes, sandboxes::Documented as SandboxRoutes,
+    service::Documented as ServiceRoutes,
+};
+
+use axum::{
+    Router, middleware,
+    routing::{any, get, patch, post},
+};
+
+use crate::{app::App, auth, cors, error::ApiError, place::MOUNTS, request_id};
+
+/// Everything that the server answers.
+pub(crate) fn router(app: &App) -> Router {
+    let mut routes = Router::new()
+        .route("/health", get(service::health))
+        .route("/version", get(service::version))
+        .route("/openapi.json", get(service::openapi))
+        .route("/v1/metrics/events", post(service::metrics));
+    for mount in MOUNTS {
+        let at = |path: &str| format!("{mount}{path}");
+        routes = routes
+            .route(&at("/sandboxes"), get(sandboxes::list).post(sandboxes::create))
+            .route(&at("/sandboxes/{id}"), get(sandboxes::get).delete(sandboxes::delete))
+            .route(&at("/sandboxes/{id}/metadata"), patch(sandboxes::metadata))
+            .route(&at("/sandboxes/{id}/pause"), post(sandboxes::pause))
+            .route(&at("/sandboxes/{id}/resume"), post(sandboxes::resume))
+            .route(&at("/sandboxes/{id}/renew-expiration"), post(sandboxes::renew))
+            .route(&at("/sandboxes/{id}/endpoints/{port}"), get(endpoints::get))
+            .route(&at("/sandboxes/{id}/proxy/{port}"), any(proxy::forward))
+            .route(&at("/sandboxes/{id}/proxy/{port}/"), any(proxy::forward))
+            .route(&at("/sandboxes/{id}/proxy/{port}/{*rest}"), any(proxy::forward))
+            .merge(later::routes(mount));
+    }
+    let routes = routes
+        .fallback(async || ApiError::no_route())
+        .method_not_allowed_fallback(async || ApiError::wrong_method())
+        .layer(middleware::from_fn_with_state(app.clone(), auth::require_key))
+        .with_state(app.clone());
+    // Without a key, other sites must not be able to use the server through a user's browser.
+    let routes = if app.key.is_some() { cors::open(routes) } else { routes };
+    routes.layer(middleware::from_fn(request_id::name))
+}

@@ -1,0 +1,61 @@
+//! Routes of the protocol that this version does not serve: they say so.
+
+use axum::{
+    Router,
+    routing::{get, post},
+};
+use osb_api::codes;
+
+use crate::{app::App, error::ApiError};
+
+pub(super) fn routes(mount: &str) -> Router<App> {
+    let at = |path: &str| format!("{mount}{path}");
+    Router::new()
+        .route(&at("/sandboxes/{id}/snapshots"), post(snapshots))
+        .route(&at("/snapshots"), get(snapshots))
+        .route(&at("/snapshots/{id}"), get(snapshots).delete(snapshots))
+        .route(
+            &at("/sandboxes/{id}/networkpolicy"),
+            get(network_policy).put(network_policy).patch(network_policy).delete(network_policy),
+        )
+        .route(&at("/sandboxes/{id}/diagnostics/logs"), get(diagnostics))
+        .route(&at("/sandboxes/{id}/diagnostics/events"), get(diagnostics))
+        .route(&at("/sandboxes/{id}/diagnostics/inspect"), get(diagnostics))
+        .route(&at("/sandboxes/{id}/diagnostics/summary"), get(diagnostics))
+        .route(&at("/pools"), get(pools).post(pools))
+        .route(&at("/pools/{name}"), get(pools).put(pools).delete(pools))
+        .route(&at("/templates"), get(templates).post(templates))
+        .route(&at("/templates/{id}"), get(templates).delete(templates))
+}
+
+async fn snapshots() -> ApiError {
+    ApiError::not_implemented(
+        codes::SNAPSHOT_NOT_IMPLEMENTED,
+        "this server does not make snapshots yet",
+    )
+}
+
+async fn network_policy() -> ApiError {
+    ApiError::not_implemented(
+        codes::NOT_SUPPORTED,
+        "this server does not serve network policies yet",
+    )
+}
+
+async fn diagnostics() -> ApiError {
+    ApiError::not_implemented(
+        codes::DIAGNOSTICS_NOT_IMPLEMENTED,
+        "this server does not serve diagnostics yet",
+    )
+}
+
+async fn pools() -> ApiError {
+    ApiError::not_implemented(codes::POOL_NOT_SUPPORTED, "this server does not have pools yet")
+}
+
+async fn templates() -> ApiError {
+    ApiError::not_implemented(
+        codes::TEMPLATE_NOT_SUPPORTED,
+        "this server does not have templates yet",
+    )
+}

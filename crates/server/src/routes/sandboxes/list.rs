@@ -1,0 +1,73 @@
+use std::collections::BTreeMap;
+
+use axum::{
+    Json as JsonBody,
+    extract::{RawQuery, State},
+};
+use osb_api::{
+    ErrorBody, codes,
+    lifecycle::{ListSandboxesQuery, ListSandboxesResponse, Pagination},
+};
+
+use crate::{app::App, error::ApiError, query, record::Record, view};
+
+const MAX_PAGE_SIZE: u64 = 200;
+
+/// Lists sandboxes, newest first.
+#[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes", params(ListSandboxesQuery),
+    responses((status = 200, body = ListSandboxesResponse), (status = 400, body = ErrorBody),
+        (status = 401, body = ErrorBody)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    RawQuery(raw): RawQuery,
+) -> Result<JsonBody<ListSandboxesResponse>, ApiError> {
+    let query = parse(raw.as_deref().unwrap_or_default())?;
+    let records = app.store.index().newest_first(|record| matches(record, &query));
+    let skipped = (query.page - 1).saturating_mul(query.page_size);
+    let page = records
+        .iter()
+        .skip(usize::try_from(skipped).unwrap_or(usize::MAX))
+        .take(usize::try_from(query.page_size).unwrap_or(usize::MAX));
+    Ok(JsonBody(ListSandboxesResponse {
+        items: page.map(|record| view::sandbox(record)).collect(),
+        pagination: Pagination::new(query.page, query.page_size, records.len() as u64),
+    }))
+}
+
+fn parse(raw: &str) -> Result<ListSandboxesQuery, ApiError> {
+    let mut query = ListSandboxesQuery::default();
+    for (key, value) in query::pairs(raw) {
+        let value = value.unwrap_or_default();
+        match key.as_str() {
+            "state" => query.state.push(value),
+            "metadata" => query.metadata = labels(&value)?,
+            "page" => query.page = query::number("page", &value, 1, u64::MAX)?,
+            "pageSize" => {
+                query.page_size = query::number("pageSize", &value, 1, MAX_PAGE_SIZE)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(query)
+}
+
+/// The value of `metadata` is a form within the query. Some clients encode it once and some twice;
+/// labels contain nothing that decoding once more could change.
+fn labels(form: &str) -> Result<BTreeMap<String, String>, ApiError> {
+    query::pairs(form)
+        .map(|(key, value)| {
+            value.map(|value| (key, value)).ok_or_else(|| {
+                ApiError::invalid_as(
+                    codes::INVALID_METADATA_FORMAT,
+                    "metadata must be key=value pairs, joined by & and percent-encoded",
+                )
+            })
+        })
+        .collect()
+}
+
+fn matches(record: &Record, query: &ListSandboxesQuery) -> bool {
+    let state = record.phase().as_str();
+    (query.state.is_empty() || query.state.iter().any(|wanted| wanted.eq_ignore_ascii_case(state)))
+        && query.metadata.iter().all(|(key, value)| record.metadata.get(key) == Some(value))
+}

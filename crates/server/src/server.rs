@@ -1,0 +1,147 @@
+use std::{
+    fmt,
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    io,
+    net::SocketAddr,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::Router;
+use bytes::Bytes;
+use osb_core::{Clock, Runtime};
+use osb_gateway::Gateway;
+use osb_sys::fs::PathError;
+use tokio::net::TcpListener;
+
+use crate::{
+    admission::Limits,
+    app::{App, Parts},
+    config::Config,
+    connections,
+    key::{self, ApiKeySource},
+    openapi::openapi,
+    reconcile::{Reconciler, StartupError},
+    routes,
+    store::{Store, StoreError},
+};
+
+/// How long requests may go on once the server is told to end.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// The control plane, bound to its address and in charge of its sandboxes.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    key_source: ApiKeySource,
+    app: App,
+    routes: Router,
+    /// Held for as long as the server lives: two servers would end each other's sandboxes.
+    _lock: File,
+}
+
+/// Why the server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot listen on {address}")]
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Data(#[from] PathError),
+    #[error("another server uses the data directory {0}")]
+    InUse(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("cannot take over the sandboxes of this host")]
+    Sandboxes(#[from] StartupError),
+    #[error("cannot write the description of the API")]
+    OpenApi(#[source] serde_json::Error),
+}
+
+impl Server {
+    /// Binds the address, loads what an earlier server left, and takes charge of it.
+    pub async fn start(
+        config: Config,
+        runtime: Arc<dyn Runtime>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StartError> {
+        let unbound = |source| StartError::Listen { address: config.listen, source };
+        let listener = TcpListener::bind(config.listen).await.map_err(unbound)?;
+        let address = listener.local_addr().map_err(unbound)?;
+
+        private_directory(&config.data_dir)?;
+        let lock = lock(&config.data_dir)?;
+        let (key, key_source) = key::resolve(&config.key, &config.data_dir)?;
+        let store = Arc::new(Store::open(&config.data_dir.join("opensandbox.db"))?);
+        let gateway = Gateway::new(Arc::clone(&runtime));
+        let reconciler = Reconciler::start(runtime, Arc::clone(&store), Arc::clone(&clock)).await?;
+        let openapi = serde_json::to_vec(&openapi()).map_err(StartError::OpenApi)?;
+        let app = Arc::new(Parts {
+            store,
+            reconciler,
+            gateway,
+            clock,
+            key,
+            limits: Limits { max_timeout_seconds: config.max_sandbox_timeout_seconds },
+            max_body_bytes: config.max_body_bytes,
+            public_host: config.public_host,
+            local_host: address.to_string(),
+            openapi: Bytes::from(openapi),
+        });
+        let routes = routes::router(&app);
+        Ok(Self { listener, address, key_source, app, routes, _lock: lock })
+    }
+
+    /// Where the server listens; with port 0 in the configuration, the port it got.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where the API key came from.
+    pub fn api_key_source(&self) -> &ApiKeySource {
+        &self.key_source
+    }
+
+    /// Serves until `shutdown` ends; then lets requests finish for a moment and stops. The
+    /// sandboxes live on.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        connections::serve(self.listener, self.routes, shutdown, DRAIN).await;
+        self.app.gateway.shutdown().await;
+        self.app.reconciler.stop().await;
+        let app = Arc::clone(&self.app);
+        // Joins a thread that finishes its last commit; nothing else runs any more.
+        tokio::task::spawn_blocking(move || app.store.close()).await.ok();
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Makes the directory for nobody but us. One that is there keeps its mode: its owner chose it.
+fn private_directory(path: &Path) -> Result<(), PathError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|source| PathError::new("create directory", path, source))
+}
+
+fn lock(data_dir: &Path) -> Result<File, StartError> {
+    let path = data_dir.join("lock");
+    let failed = |source| PathError::new("lock", &path, source);
+    let file =
+        OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StartError::InUse(data_dir.display().to_string())),
+        Err(TryLockError::Error(source)) => Err(failed(source).into()),
+    }
+}

@@ -1,0 +1,175 @@
+//! What the server remembers: SQLite on disk, an index in memory, one thread that writes both.
+//!
+//! All changes go through that thread, one after the other, so a change is a plain function of the
+//! record it finds. Whatever waits together is committed together. The index shows a change once it
+//! is committed; reads never touch the database.
+
+mod index;
+mod migrations;
+mod row;
+mod writer;
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread::JoinHandle,
+};
+
+use osb_api::SandboxId;
+use tokio::sync::oneshot;
+
+pub(crate) use self::index::Index;
+use self::writer::{Job, Writer};
+use crate::record::Record;
+
+/// The store cannot do its work.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    #[error("cannot open the database {path}")]
+    Open {
+        path: String,
+        #[source]
+        source: Arc<rusqlite::Error>,
+    },
+    #[error("cannot start the thread that writes the database")]
+    Thread(#[source] Arc<std::io::Error>),
+    #[error("the database was written by a newer version of this program (schema {0})")]
+    TooNew(i64),
+    #[error("cannot read the record of sandbox {id}")]
+    Unreadable {
+        id: String,
+        #[source]
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    #[error("cannot write to the database")]
+    Write(#[source] Arc<rusqlite::Error>),
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// Why a record was not changed.
+#[derive(Debug)]
+pub(crate) enum Unchanged<E> {
+    /// There is no such record.
+    Missing,
+    /// The change itself said no.
+    Refused(E),
+    Store(StoreError),
+}
+
+impl<E> From<StoreError> for Unchanged<E> {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    jobs: mpsc::Sender<Job>,
+    index: Index,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Store {
+    /// Opens the database, brings its schema up to date, and loads every record.
+    pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
+        let index = Index::default();
+        let (jobs, inbox) = mpsc::channel();
+        let writer = Writer::open(path, index.clone())?;
+        let thread = std::thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || writer.run(&inbox))
+            .map_err(|source| StoreError::Thread(Arc::new(source)))?;
+        Ok(Self { jobs, index, thread: Mutex::new(Some(thread)) })
+    }
+
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub(crate) async fn insert(&self, record: Record) -> Result<(), StoreError> {
+        let (done, committed) = oneshot::channel();
+        self.send(Job::Insert { record: Box::new(record), done })?;
+        committed.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Applies `change` to the newest version of the record. An error from `change` leaves it as
+    /// it is.
+    pub(crate) async fn update<E: Send + 'static>(
+        &self,
+        id: SandboxId,
+        change: impl FnOnce(&mut Record) -> Result<(), E> + Send + 'static,
+    ) -> Result<Arc<Record>, Unchanged<E>> {
+        let (verdict, mut said) = oneshot::channel();
+        let (done, committed) = oneshot::channel();
+        let change = Box::new(move |current: Option<&Record>| {
+            let (next, answer) = decide(current, change);
+            // A caller that went away has no use for the answer; the change stands.
+            verdict.send(answer).ok();
+            next
+        });
+        self.send(Job::Update { id, change, done })?;
+        committed.await.unwrap_or(Err(StoreError::Closed))?;
+        said.try_recv().unwrap_or(Err(Unchanged::Store(StoreError::Closed)))
+    }
+
+    /// Like [`Store::update`], for callers that cannot wait.
+    pub(crate) fn update_later(
+        &self,
+        id: SandboxId,
+        change: impl FnOnce(&mut Record) + Send + 'static,
+    ) {
+        let change = Box::new(move |current: Option<&Record>| {
+            let mut next = current?.clone();
+            change(&mut next);
+            Some(Arc::new(next))
+        });
+        let (done, _nobody_waits) = oneshot::channel();
+        // A store that is closed belongs to a server that is ending.
+        self.send(Job::Update { id, change, done }).ok();
+    }
+
+    /// Deletes the record. Absence is success.
+    pub(crate) async fn forget(&self, id: SandboxId) -> Result<(), StoreError> {
+        let (done, committed) = oneshot::channel();
+        self.send(Job::Forget { id, done })?;
+        committed.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Writes what was submitted so far and ends the thread.
+    pub(crate) fn close(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            self.jobs.send(Job::Close).ok();
+            // A thread that panicked has said so on standard error.
+            thread.join().ok();
+        }
+    }
+
+    fn send(&self, job: Job) -> Result<(), StoreError> {
+        self.jobs.send(job).map_err(|_| StoreError::Closed)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+type Verdict<E> = Result<Arc<Record>, Unchanged<E>>;
+
+fn decide<E>(
+    current: Option<&Record>,
+    change: impl FnOnce(&mut Record) -> Result<(), E>,
+) -> (Option<Arc<Record>>, Verdict<E>) {
+    let Some(current) = current else { return (None, Err(Unchanged::Missing)) };
+    let mut next = current.clone();
+    match change(&mut next) {
+        Ok(()) => {
+            let next = Arc::new(next);
+            (Some(Arc::clone(&next)), Ok(next))
+        }
+        Err(refused) => (None, Err(Unchanged::Refused(refused))),
+    }
+}

@@ -1,0 +1,112 @@
+//! Records as rows.
+
+use std::{error::Error, sync::Arc};
+
+use jiff::Timestamp;
+use osb_api::SandboxId;
+use osb_core::{Desired, Goal, Token};
+use rusqlite::{Connection, Row, Transaction, params};
+
+use super::StoreError;
+use crate::record::Record;
+
+pub(super) fn load(connection: &Connection) -> Result<Vec<Record>, StoreError> {
+    let failed = |source| StoreError::Write(Arc::new(source));
+    let mut statement = connection
+        .prepare(
+            "SELECT id, spec, goal, status, expires_at, created_at, metadata, extensions, platform,
+                    egress_token, secure_access, announced
+             FROM sandboxes",
+        )
+        .map_err(failed)?;
+    let mut rows = statement.query([]).map_err(failed)?;
+    let mut records = Vec::new();
+    while let Some(row) = rows.next().map_err(failed)? {
+        records.push(read(row).map_err(|source| StoreError::Unreadable {
+            id: row.get(0).unwrap_or_default(),
+            source: Arc::from(source),
+        })?);
+    }
+    Ok(records)
+}
+
+fn read(row: &Row<'_>) -> Result<Record, Box<dyn Error + Send + Sync>> {
+    let text = |column: usize| row.get::<_, String>(column);
+    Ok(Record {
+        desired: Desired {
+            spec: serde_json::from_str(&text(1)?)?,
+            goal: goal(&text(2)?)?,
+            status: serde_json::from_str(&text(3)?)?,
+            expires_at: row
+                .get::<_, Option<i64>>(4)?
+                .map(Timestamp::from_microsecond)
+                .transpose()?,
+        },
+        created_at: Timestamp::from_microsecond(row.get(5)?)?,
+        metadata: serde_json::from_str(&text(6)?)?,
+        extensions: serde_json::from_str(&text(7)?)?,
+        platform: row
+            .get::<_, Option<String>>(8)?
+            .map(|json| serde_json::from_str(&json))
+            .transpose()?,
+        egress_token: Token::new(text(9)?),
+        secure_access: row.get::<_, Option<String>>(10)?.map(Token::new),
+        announced: row.get(11)?,
+        requests: 0,
+        failed_removals: 0,
+    })
+}
+
+pub(super) fn write(
+    transaction: &Transaction<'_>,
+    record: &Record,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let mut statement = transaction.prepare_cached(
+        "INSERT INTO sandboxes (id, spec, goal, status, expires_at, created_at, metadata,
+                                extensions, platform, egress_token, secure_access, announced)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+         ON CONFLICT (id) DO UPDATE SET
+             goal = excluded.goal, status = excluded.status, expires_at = excluded.expires_at,
+             metadata = excluded.metadata, announced = excluded.announced",
+    )?;
+    let platform = record.platform.as_ref().map(serde_json::to_string).transpose()?;
+    statement.execute(params![
+        record.id().to_string(),
+        serde_json::to_string(&record.desired.spec)?,
+        goal_word(record.desired.goal),
+        serde_json::to_string(&record.desired.status)?,
+        record.desired.expires_at.map(Timestamp::as_microsecond),
+        record.created_at.as_microsecond(),
+        serde_json::to_string(&record.metadata)?,
+        serde_json::to_string(&record.extensions)?,
+        platform,
+        record.egress_token.reveal(),
+        record.secure_access.as_ref().map(Token::reveal),
+        record.announced,
+    ])?;
+    Ok(())
+}
+
+pub(super) fn delete(transaction: &Transaction<'_>, id: SandboxId) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("DELETE FROM sandboxes WHERE id = ?1")?
+        .execute(params![id.to_string()])
+        .map(|_| ())
+}
+
+fn goal_word(goal: Goal) -> &'static str {
+    match goal {
+        Goal::Running => "running",
+        Goal::Paused => "paused",
+        Goal::Removed => "removed",
+    }
+}
+
+fn goal(word: &str) -> Result<Goal, String> {
+    match word {
+        "running" => Ok(Goal::Running),
+        "paused" => Ok(Goal::Paused),
+        "removed" => Ok(Goal::Removed),
+        _ => Err(format!("{word:?} is not a goal")),
+    }
+}
