@@ -75,7 +75,7 @@ struct Inner {
     news: broadcast::Sender<Observed>,
     tasks: TaskTracker,
     /// Held for as long as this server lives, so that no other one manages the same sandboxes.
-    _lock: File,
+    lock: File,
 }
 
 #[derive(Debug, Default)]
@@ -125,11 +125,17 @@ impl Native {
                 layout,
                 images,
                 tasks,
-                _lock: lock,
+                lock,
             }),
         };
         native.adopt().await.map_err(StartError::Data)?;
         Ok(Arc::new(native))
+    }
+
+    /// Leaves the data directory, with the sandboxes in it as they are, to another server. This
+    /// one must not be used any more.
+    pub fn release(&self) -> io::Result<()> {
+        self.inner.lock.unlock()
     }
 
     fn sandboxes(&self) -> PathBuf {

@@ -48,9 +48,8 @@ impl Harness for Host {
     }
 
     async fn reopen(&self) -> Arc<dyn Runtime> {
-        // The first must be gone before another may use its directory.
-        let first = self.runtime.lock().unwrap().take();
-        drop(first);
+        let first = self.runtime.lock().unwrap().take().expect("invariant: set when made");
+        first.release().unwrap();
         let next = self.start().await;
         *self.runtime.lock().unwrap() = Some(next.clone());
         next
