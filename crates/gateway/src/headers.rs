@@ -86,14 +86,16 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// The service sees the host that the client asked for; there is always one.
+/// The service sees the host that the client asked for; there is exactly one.
 fn set_host(headers: &mut HeaderMap, uri: &Uri, port: u16) {
-    let asked = match uri.authority() {
-        Some(authority) => Some(authority.as_str().to_owned()),
-        None if headers.contains_key(header::HOST) => None,
-        None => Some(format!("localhost:{port}")),
-    };
-    if let Some(host) = asked.and_then(|host| HeaderValue::try_from(host).ok()) {
+    let named = uri.authority().and_then(|authority| {
+        let host = authority.as_str().rsplit('@').next()?;
+        HeaderValue::try_from(host).ok()
+    });
+    let host = named
+        .or_else(|| headers.get(header::HOST).cloned())
+        .or_else(|| HeaderValue::try_from(format!("localhost:{port}")).ok());
+    if let Some(host) = host {
         headers.insert(header::HOST, host);
     }
 }
@@ -139,4 +141,148 @@ fn relocated(location: &str, prefix: &str, host: &str) -> Option<String> {
         return None;
     }
     Some(if path.starts_with('/') { format!("{prefix}{path}") } else { format!("{prefix}/{path}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().fold(HeaderMap::new(), |mut headers, (name, value)| {
+            headers.append(*name, HeaderValue::from_static(value));
+            headers
+        })
+    }
+
+    #[track_caller]
+    fn check_inbound(port: u16, before: &[(&'static str, &'static str)], kept: &[&str]) {
+        let mut headers = headers(before);
+        inbound(&mut headers, &Uri::from_static("/"), port, None);
+        let ours = ["host", "x-forwarded-host", "x-forwarded-proto"];
+        let mut names: Vec<&str> =
+            headers.keys().map(HeaderName::as_str).filter(|name| !ours.contains(name)).collect();
+        names.sort_unstable();
+        assert_eq!(names, kept);
+    }
+
+    #[test]
+    fn what_concerns_one_connection_stays_on_it() {
+        check_inbound(
+            8080,
+            &[
+                ("connection", "close, X-Own, host"),
+                ("connection", "x-other"),
+                ("x-own", "1"),
+                ("x-other", "1"),
+                ("keep-alive", "timeout=5"),
+                ("proxy-authorization", "Basic x"),
+                ("te", "trailers"),
+                ("upgrade", "h2c"),
+                ("expect", "100-continue"),
+                ("accept", "*/*"),
+            ],
+            &["accept"],
+        );
+    }
+
+    #[test]
+    fn a_length_beside_a_transfer_coding_is_dropped() {
+        check_inbound(
+            80,
+            &[("content-length", "5"), ("connection", "content-length")],
+            &["content-length"],
+        );
+        check_inbound(80, &[("content-length", "5"), ("transfer-encoding", "chunked")], &[]);
+    }
+
+    #[test]
+    fn our_credentials_reach_only_whom_they_are_for() {
+        let sent = [
+            (ours::API_KEY, "k"),
+            (ours::SECURE_ACCESS, "s"),
+            (ours::ACCESS_RENEW, "skip"),
+            (ours::INGRESS_TO, "x-1"),
+            (ours::EXECD_TOKEN, "t"),
+            (ours::EGRESS_TOKEN, "e"),
+            ("authorization", "Bearer app"),
+            ("cookie", "session=1"),
+        ];
+        check_inbound(8080, &sent, &["authorization", "cookie"]);
+        check_inbound(ports::EXECD, &sent, &["authorization", "cookie", ours::EXECD_TOKEN]);
+        check_inbound(ports::EGRESS, &sent, &["authorization", "cookie", ours::EGRESS_TOKEN]);
+    }
+
+    #[test]
+    fn the_origin_is_told_in_our_own_words() {
+        let mut headers = headers(&[
+            ("host", "sandboxes.example:8080"),
+            ("forwarded", "for=1.1.1.1"),
+            ("x-forwarded-for", "1.1.1.1"),
+            ("x-forwarded-port", "1"),
+            ("x-real-ip", "1.1.1.1"),
+        ]);
+        let caller = Caller { address: [192, 0, 2, 7].into(), scheme: Scheme::HTTPS };
+        inbound(&mut headers, &Uri::from_static("/x"), 80, Some(&caller));
+        for (name, value) in [
+            ("host", Some("sandboxes.example:8080")),
+            ("x-forwarded-host", Some("sandboxes.example:8080")),
+            ("x-forwarded-for", Some("192.0.2.7")),
+            ("x-forwarded-proto", Some("https")),
+            ("x-forwarded-port", None),
+            ("forwarded", None),
+            ("x-real-ip", None),
+        ] {
+            assert_eq!(headers.get(name).map(|value| value.to_str().unwrap()), value, "{name}");
+        }
+    }
+
+    #[test]
+    fn there_is_always_one_host() {
+        let mut none = HeaderMap::new();
+        inbound(&mut none, &Uri::from_static("/"), 81, None);
+        assert_eq!(none["host"], "localhost:81");
+        let mut absolute = headers(&[("host", "lie.example")]);
+        inbound(&mut absolute, &Uri::from_static("http://user@true.example/x"), 81, None);
+        assert_eq!(absolute["host"], "true.example");
+        let mut twice = headers(&[("host", "one.example"), ("host", "two.example")]);
+        inbound(&mut twice, &Uri::from_static("/"), 81, None);
+        assert_eq!(twice.get_all("host").iter().collect::<Vec<_>>(), ["one.example"]);
+    }
+
+    #[test]
+    fn redirects_to_the_root_stay_below_the_prefix() {
+        for (location, moved) in [
+            ("/login?next=%2F", Some("/p/80/login?next=%2F")),
+            ("/", Some("/p/80/")),
+            ("/p/800/x", Some("/p/80/p/800/x")),
+            ("http://gw.example/login", Some("/p/80/login")),
+            ("https://gw.example", Some("/p/80/")),
+            ("http://gw.example?x", Some("/p/80/?x")),
+            ("/p/80/x", None),
+            ("/p/80", None),
+            ("http://gw.example.org/x", None),
+            ("//other.example/x", None),
+            ("https://other.example/x", None),
+            ("relative/x", None),
+            ("?page=2", None),
+            ("", None),
+        ] {
+            assert_eq!(relocated(location, "/p/80", "gw.example").as_deref(), moved, "{location}");
+        }
+        assert_eq!(relocated("/login", "", "gw.example"), None);
+    }
+
+    #[test]
+    fn answers_keep_what_is_theirs() {
+        let mut answer = headers(&[
+            ("connection", "keep-alive, x-own"),
+            ("x-own", "1"),
+            ("transfer-encoding", "chunked"),
+            ("server", "upstream/1"),
+            ("set-cookie", "a=1"),
+            ("set-cookie", "b=2"),
+        ]);
+        outbound(&mut answer, "/p", None);
+        assert_eq!(answer, headers(&[("set-cookie", "a=1"), ("set-cookie", "b=2")]));
+    }
 }
