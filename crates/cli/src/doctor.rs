@@ -9,6 +9,7 @@ use crate::{
     env::Environment,
     failure::Failure,
     output::Output,
+    runtime,
 };
 
 #[derive(Debug, clap::Args)]
@@ -18,15 +19,19 @@ pub(crate) struct Args {
     data_dir: Option<PathBuf>,
 }
 
-pub(crate) fn main(
+pub(crate) async fn main(
     args: Args,
     environment: &Environment,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
     let default = || data_dir::default_for(User::current(), environment);
-    let checks = osb_native::doctor(&args.data_dir.unwrap_or_else(default));
+    let data_dir = args.data_dir.unwrap_or_else(default);
+    let mut checks = runtime::checks(&data_dir);
+    if checks.iter().all(Check::is_ok) {
+        checks.push(runtime::trial(&data_dir).await);
+    }
     output.line(&describe(&checks))?;
-    if checks.iter().all(Check::is_ok) { Ok(0) } else { Err(Failure::Incomplete) }
+    Ok(u8::from(!checks.iter().all(Check::is_ok)))
 }
 
 /// A line per check, and below those that failed how to mend them.

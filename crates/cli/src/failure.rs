@@ -19,9 +19,9 @@ pub(crate) enum Failure {
     /// Standard output is gone.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
-    /// The command said what is wrong already.
-    #[error("something is missing")]
-    Incomplete,
+    /// This machine cannot be a server; the text lists what was looked at.
+    #[error("this machine lacks something that sandboxes need\n{0}")]
+    Unfit(String),
     /// The machine that this runs on.
     #[error("{doing}")]
     Machine {
@@ -36,11 +36,11 @@ impl Failure {
     pub(crate) fn report(&self) -> Option<String> {
         match self {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return None,
-            Self::Incomplete => return None,
             Self::Sdk(_)
             | Self::Usage(_)
             | Self::File(_)
             | Self::Output(_)
+            | Self::Unfit(_)
             | Self::Machine { .. } => {}
         }
         let mut text = self.to_string();
@@ -77,7 +77,7 @@ impl Failure {
             Self::Usage(_)
             | Self::File(_)
             | Self::Output(_)
-            | Self::Incomplete
+            | Self::Unfit(_)
             | Self::Machine { .. } => None,
         }
     }

@@ -9,16 +9,24 @@ use crate::{
     failure::Failure,
 };
 
+/// Who reads the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    Person,
+    Machine,
+}
+
 /// Starts logging. To be called once, before anything that logs.
-pub(crate) fn start(environment: &Environment) -> Result<(), Failure> {
+pub(crate) fn start(environment: &Environment) -> Result<Reader, Failure> {
     let level = level(environment.log.as_deref())?;
     let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
-    let started = if io::stderr().is_terminal() {
-        builder.compact().with_target(false).try_init()
+    let (reader, started) = if io::stderr().is_terminal() {
+        (Reader::Person, builder.compact().with_target(false).try_init())
     } else {
-        builder.json().flatten_event(true).with_ansi(false).try_init()
+        (Reader::Machine, builder.json().flatten_event(true).with_ansi(false).try_init())
     };
-    started.map_err(|source| Failure::Machine { doing: "cannot start the log", source })
+    started.map_err(|source| Failure::Machine { doing: "cannot start the log", source })?;
+    Ok(reader)
 }
 
 fn level(text: Option<&str>) -> Result<LevelFilter, Failure> {

@@ -17,7 +17,9 @@ mod logging;
 mod output;
 mod pair;
 mod run;
+mod runtime;
 mod sandbox;
+mod server;
 mod signals;
 mod spec;
 mod table;
@@ -54,6 +56,11 @@ Environment:
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Start the server on this machine
+    ///
+    /// It listens on loopback, makes an API key at its first start and says where it is. A
+    /// restarted server takes over the sandboxes that an earlier one left running.
+    Server(server::Args),
     /// Run one command in a new sandbox, and remove the sandbox again
     ///
     /// Output appears as it is written, line by line. The sandbox is removed when the command
@@ -80,13 +87,10 @@ enum Command {
     Version,
 }
 
-/// The argument with which the server starts its spawner.
-const SPAWNER: &str = "__spawner";
-
 fn main() -> ExitCode {
     let environment = Environment::read();
     // Before anything else: the spawner forks, and must never have had another thread.
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == SPAWNER) {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == runtime::SPAWNER) {
         return spawn(&environment);
     }
     let cli = Cli::parse();
@@ -107,17 +111,22 @@ fn main() -> ExitCode {
 fn spawn(environment: &Environment) -> ExitCode {
     // A spawner without a log still works; its failures reach the server as replies.
     drop(logging::start(environment));
-    osb_native::spawner_main()
+    runtime::spawner_main()
 }
 
 impl Command {
     /// Runs the command; returns what the process exits with.
     fn execute(self, environment: &Environment, output: &mut Output<'_>) -> Result<u8, Failure> {
         match self {
-            Self::Run(args) => wait_for(run::main(args, environment, output)),
-            Self::Sandbox(command) => wait_for(sandbox::main(command, environment, output)),
-            Self::File(command) => wait_for(file::main(command, environment, output)),
-            Self::Doctor(args) => doctor::main(args, environment, output),
+            Self::Server(args) => {
+                wait_for(Threads::PerCore, server::main(args, environment, output))
+            }
+            Self::Run(args) => wait_for(Threads::Few, run::main(args, environment, output)),
+            Self::Sandbox(command) => {
+                wait_for(Threads::Few, sandbox::main(command, environment, output))
+            }
+            Self::File(command) => wait_for(Threads::Few, file::main(command, environment, output)),
+            Self::Doctor(args) => wait_for(Threads::Few, doctor::main(args, environment, output)),
             Self::Explain(args) => explain::main(&args, output),
             Self::Version => version::main(output),
         }
@@ -126,7 +135,8 @@ impl Command {
     fn role(&self) -> Role {
         match self {
             Self::Run(_) | Self::Sandbox(sandbox::Command::Exec(_)) => Role::StandIn,
-            Self::Sandbox(_)
+            Self::Server(_)
+            | Self::Sandbox(_)
             | Self::File(_)
             | Self::Doctor(_)
             | Self::Explain(_)
@@ -135,17 +145,27 @@ impl Command {
     }
 }
 
-/// Runs a client command. It has one thread besides this one, so that a sandbox is kept alive
-/// while this one waits for a slow reader of its output.
-fn wait_for<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(|source| Failure::Machine {
-            doing: "cannot start a thread",
-            source: source.into(),
-        })?;
+/// How many threads a command has besides the first.
+#[derive(Debug, Clone, Copy)]
+enum Threads {
+    /// One, which keeps a sandbox alive while the first waits for a slow reader of its output.
+    Few,
+    /// One per core.
+    PerCore,
+}
+
+fn wait_for(
+    threads: Threads,
+    work: impl Future<Output = Result<u8, Failure>>,
+) -> Result<u8, Failure> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Threads::Few = threads {
+        builder.worker_threads(1);
+    }
+    let runtime = builder.enable_all().build().map_err(|source| Failure::Machine {
+        doing: "cannot start threads",
+        source: source.into(),
+    })?;
     let result = runtime.block_on(work);
     // A read of standard input that nobody waits for any more must not keep the process.
     runtime.shutdown_background();

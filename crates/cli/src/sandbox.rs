@@ -25,8 +25,8 @@ pub(crate) enum Command {
     Rm(rm::Args),
     /// Run a command in a sandbox
     ///
-    /// Output appears as it is written, line by line. An interrupt stops the command and leaves
-    /// the sandbox; a second one does not wait for that.
+    /// Output appears as it is written, line by line. An interrupt asks execd to stop the command,
+    /// and leaves the sandbox; a second one does not wait for that.
     Exec(exec::Args),
     /// Print where a port of a sandbox can be reached
     Endpoint(endpoint::Args),

@@ -1,0 +1,76 @@
+//! The runtimes that this binary carries, and how the server starts one.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use osb_core::Runtime;
+use osb_native::{Check, Native};
+
+use crate::{doctor, failure::Failure};
+
+/// The argument with which the server starts its spawner.
+pub(crate) const SPAWNER: &str = "__spawner";
+
+/// Where sandboxes run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// On this host, with nothing else installed
+    #[default]
+    Native,
+    /// On a Docker daemon
+    Docker,
+    /// On a Kubernetes cluster
+    Kubernetes,
+}
+
+/// Starts the runtime, or says what it lacks.
+pub(crate) async fn start(kind: Kind, data_dir: &Path) -> Result<Arc<dyn Runtime>, Failure> {
+    match kind {
+        Kind::Native => native(data_dir).await,
+        Kind::Docker | Kind::Kubernetes => Err(Failure::Usage(
+            "this version runs sandboxes on this host only: use --runtime native".to_owned(),
+        )),
+    }
+}
+
+/// What the server asks of this machine before it starts.
+pub(crate) fn checks(data_dir: &Path) -> Vec<Check> {
+    osb_native::doctor(data_dir)
+}
+
+/// Makes a sandbox where a server would, and removes it again.
+pub(crate) async fn trial(data_dir: &Path) -> Check {
+    let place = data_dir.ancestors().find(|path| path.is_dir()).unwrap_or_else(|| Path::new("/"));
+    let place = place.join(format!(".osb-doctor-{}", std::process::id()));
+    osb_native::trial(config(place, "opensandbox-doctor"), osb_bundle::EXECD).await
+}
+
+/// The part of `main` for the process that forks. To be called before there is any thread.
+pub(crate) fn spawner_main() -> ExitCode {
+    osb_native::spawner_main()
+}
+
+fn config(data_dir: PathBuf, cgroup_parent: &str) -> osb_native::Config {
+    osb_native::Config {
+        data_dir,
+        cgroup_parent: cgroup_parent.to_owned(),
+        // The program that is running, even if a newer one has taken its place on disk.
+        spawner: vec!["/proc/self/exe".to_owned(), SPAWNER.to_owned()],
+    }
+}
+
+async fn native(data_dir: &Path) -> Result<Arc<dyn Runtime>, Failure> {
+    let checks = checks(data_dir);
+    if !checks.iter().all(Check::is_ok) {
+        return Err(Failure::Unfit(doctor::describe(&checks)));
+    }
+    // Beside the server's own files: each locks its directory for itself.
+    let config = config(data_dir.join("native"), "opensandbox");
+    let native = Native::start(config, osb_bundle::EXECD).await.map_err(|source| {
+        Failure::Machine { doing: "cannot start the native runtime", source: source.into() }
+    })?;
+    Ok(native)
+}

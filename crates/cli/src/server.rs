@@ -1,0 +1,169 @@
+//! `osb server`: the control plane on this machine.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+
+use osb_core::SystemClock;
+use osb_server::{ApiKeySource, AuthMode, Config, Overrides, RawConfig, Server};
+use serde::Deserialize;
+
+use crate::{
+    data_dir::{self, User},
+    env::{API_KEY, Environment},
+    failure::Failure,
+    logging::{self, Reader},
+    output::Output,
+    runtime::{self, Kind},
+    signals::{Interrupts as _, Signals},
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where to listen [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Where to keep sandboxes, images, the database and the API key [default:
+    /// /var/lib/opensandbox for root, else ~/.local/share/opensandbox]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Read settings from this file, in TOML; flags win
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where sandboxes run
+    #[arg(long, value_enum, default_value_t)]
+    runtime: Kind,
+    /// Ask nobody for a key; only on loopback
+    #[arg(long)]
+    no_auth: bool,
+}
+
+pub(crate) async fn main(
+    args: Args,
+    environment: &Environment,
+    output: &mut Output<'_>,
+) -> Result<u8, Failure> {
+    let reader = logging::start(environment)?;
+    let mut signals = Signals::listen()?;
+    let config = settings(&args, environment, User::current())?;
+    let runtime = runtime::start(args.runtime, &config.data_dir).await?;
+    let server = Server::start(config, runtime, Arc::new(SystemClock)).await.map_err(|source| {
+        Failure::Machine { doing: "cannot start the server", source: source.into() }
+    })?;
+    let (address, key) = (server.address(), whereabouts(server.api_key_source()));
+    match reader {
+        Reader::Person => output.say(&format!("listening on http://{address}\nosb: {key}")),
+        Reader::Machine => tracing::info!(%address, api_key = key, "listening"),
+    }
+    server
+        .run(async {
+            let signal = signals.next().await;
+            tracing::info!(signal = signal.0, "asked to stop; sandboxes live on");
+        })
+        .await;
+    Ok(0)
+}
+
+/// The configuration file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    #[serde(default)]
+    server: RawConfig,
+}
+
+/// What the flags, the environment and the file come to.
+fn settings(args: &Args, environment: &Environment, user: User) -> Result<Config, Failure> {
+    let mut raw = match &args.config {
+        None => RawConfig::default(),
+        Some(path) => {
+            let text = osb_sys::fs::read_to_string(path)?;
+            let file: File = toml::from_str(&text)
+                .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+            file.server
+        }
+    };
+    raw.data_dir.get_or_insert_with(|| data_dir::default_for(user, environment));
+    let overrides = Overrides {
+        listen: args.listen,
+        data_dir: args.data_dir.clone().or_else(|| environment.data_dir.clone()),
+        api_key: environment.api_key.clone(),
+        auth: if args.no_auth { AuthMode::Off } else { AuthMode::Key },
+    };
+    Config::new(raw, overrides).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// Where the key is, for the first lines that an operator reads.
+fn whereabouts(key: &ApiKeySource) -> String {
+    match key {
+        ApiKeySource::Environment => format!("the API key is the one in {API_KEY}"),
+        ApiKeySource::Config => "the API key is the one in the configuration file".to_owned(),
+        ApiKeySource::File(path) => format!("the API key is in {}", path.display()),
+        ApiKeySource::Created(path) => format!("made an API key; it is in {}", path.display()),
+        ApiKeySource::Off => "no API key: whoever reaches this address may use it".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use osb_server::KeyConfig;
+    use secrecy::SecretString;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &[&str]) -> Args {
+        Line::try_parse_from([&["server"], line].concat()).unwrap().args
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_and_that_over_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("osb.toml");
+        osb_sys::fs::write(&file, "[server]\nlisten = '127.0.0.1:1'\ndata-dir = '/file'\n")
+            .unwrap();
+        let file = file.to_str().unwrap();
+        let empty = Environment::default();
+        let config = settings(&args(&["--config", file]), &empty, User::Root).unwrap();
+        assert_eq!(config.listen.port(), 1);
+        assert_eq!(config.data_dir, PathBuf::from("/file"));
+        assert!(matches!(config.key, KeyConfig::DataDir));
+        let environment = Environment {
+            data_dir: Some("/environment".into()),
+            api_key: Some(SecretString::from("key".to_owned())),
+            ..Environment::default()
+        };
+        let config = settings(&args(&["--config", file]), &environment, User::Root).unwrap();
+        assert_eq!(config.data_dir, PathBuf::from("/environment"));
+        assert!(matches!(config.key, KeyConfig::Environment(_)));
+        let line = args(&["--config", file, "--data-dir", "/flag", "--listen", "127.0.0.1:2"]);
+        let config = settings(&line, &environment, User::Root).unwrap();
+        assert_eq!((config.listen.port(), config.data_dir), (2, PathBuf::from("/flag")));
+    }
+
+    #[test]
+    fn without_settings_everybody_has_a_place() {
+        let environment = Environment { home: Some("/home/ada".into()), ..Environment::default() };
+        let place = |user| settings(&args(&[]), &environment, user).unwrap().data_dir;
+        assert_eq!(place(User::Root), PathBuf::from("/var/lib/opensandbox"));
+        assert_eq!(place(User::Other), PathBuf::from("/home/ada/.local/share/opensandbox"));
+    }
+
+    #[test]
+    fn a_server_without_a_key_stays_on_loopback() {
+        let empty = Environment::default();
+        assert!(settings(&args(&["--no-auth"]), &empty, User::Root).is_ok());
+        let open = args(&["--no-auth", "--listen", "0.0.0.0:8080"]);
+        assert!(matches!(settings(&open, &empty, User::Root), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn an_operator_learns_where_the_key_is() {
+        let created = ApiKeySource::Created("/var/lib/opensandbox/api-key".into());
+        assert_eq!(whereabouts(&created), "made an API key; it is in /var/lib/opensandbox/api-key");
+    }
+}
