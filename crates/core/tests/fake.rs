@@ -40,7 +40,8 @@ fn ask(stream: &mut UnixStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).expect("a request");
     let mut answer = vec![0; 1024];
     let count = stream.read(&mut answer).expect("an answer");
-    String::from_utf8_lossy(&answer[..count]).into_owned()
+    answer.truncate(count);
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[tokio::test]
