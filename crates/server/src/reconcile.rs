@@ -13,7 +13,10 @@ mod watch;
 use std::{fmt, sync::Arc, time::Duration};
 
 use osb_core::{Clock, Runtime};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 
 pub(crate) use self::birth::{Creating, NotCreated};
 pub use self::start::StartupError;
@@ -52,6 +55,10 @@ impl Reconciler {
     /// Whether sandboxes can be paused here at all.
     pub(crate) fn can_pause(&self) -> bool {
         self.0.runtime.pause().is_some()
+    }
+
+    pub(crate) fn stop_on_drop(&self) -> DropGuard {
+        self.0.stop.clone().drop_guard()
     }
 
     /// Stops driving; the sandboxes live on.

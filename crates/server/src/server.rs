@@ -15,6 +15,7 @@ use osb_core::{Clock, Runtime};
 use osb_gateway::Gateway;
 use osb_sys::fs::PathError;
 use tokio::net::TcpListener;
+use tokio_util::sync::DropGuard;
 
 use crate::{
     admission::Limits,
@@ -38,6 +39,8 @@ pub struct Server {
     key_source: ApiKeySource,
     app: App,
     routes: Router,
+    /// A server that is dropped without having run drives nothing any more.
+    _driving: DropGuard,
     /// Held for as long as the server lives: two servers would end each other's sandboxes.
     _lock: File,
 }
@@ -80,6 +83,7 @@ impl Server {
         let store = Arc::new(Store::open(&config.data_dir.join("opensandbox.db"))?);
         let gateway = Gateway::new(Arc::clone(&runtime));
         let reconciler = Reconciler::start(runtime, Arc::clone(&store), Arc::clone(&clock)).await?;
+        let driving = reconciler.stop_on_drop();
         let openapi = serde_json::to_vec(&openapi()).map_err(StartError::OpenApi)?;
         let app = Arc::new(Parts {
             store,
@@ -94,7 +98,7 @@ impl Server {
             openapi: Bytes::from(openapi),
         });
         let routes = routes::router(&app);
-        Ok(Self { listener, address, key_source, app, routes, _lock: lock })
+        Ok(Self { listener, address, key_source, app, routes, _driving: driving, _lock: lock })
     }
 
     /// Where the server listens; with port 0 in the configuration, the port it got.

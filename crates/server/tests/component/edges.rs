@@ -1,0 +1,145 @@
+//! What is true of every answer.
+
+use std::sync::Arc;
+
+use http::Method;
+use http_body_util::Full;
+use osb_core::testkit::{FakeRuntime, TestClock};
+use osb_server::{ApiKeySource, AuthMode, Config, Overrides, RawConfig, Server};
+use serde_json::json;
+
+use crate::harness::TestServer;
+
+#[tokio::test]
+async fn the_server_speaks_of_itself_without_a_key() {
+    let server = TestServer::start().await;
+    for (path, expected) in [
+        ("/health", json!({"status": "healthy"})),
+        ("/version", json!({"version": env!("CARGO_PKG_VERSION")})),
+    ] {
+        let request = server.bare_request(Method::GET, path).body(Full::default());
+        let answer = server.send(request.expect("a request")).await;
+        assert_eq!((answer.status, answer.json()), (200, expected));
+    }
+    let request = server.bare_request(Method::GET, "/openapi.json").body(Full::default());
+    let document = server.send(request.expect("a request")).await.json();
+    for path in ["/v1/sandboxes", "/v1/sandboxes/{id}", "/v1/sandboxes/{id}/endpoints/{port}"] {
+        assert!(document["paths"][path].is_object(), "{path} is not documented");
+    }
+    assert!(document["components"]["schemas"]["CreateSandboxRequest"].is_object());
+}
+
+#[tokio::test]
+async fn what_a_client_measured_is_taken() {
+    let server = TestServer::start().await;
+    let event = json!({
+        "eventType": "sandbox.create", "createDurationMs": 12, "success": true, "image": null,
+    });
+    let answer = server.post("/v1/metrics/events", Some(event)).await;
+    assert_eq!((answer.status, answer.body.len()), (204, 0));
+    let answer = server.post("/v1/metrics/events", Some(json!({"eventType": "x"}))).await;
+    answer.refusal(400, "SANDBOX::INVALID_PARAMETER");
+    server.post("/metrics/events", Some(json!({}))).await.refusal(404, "GENERAL::NOT_FOUND");
+}
+
+#[tokio::test]
+async fn unknown_paths_and_wrong_methods_are_answered_in_json() {
+    let server = TestServer::start().await;
+    for path in ["/", "/v1", "/v1/", "/v1/health", "/v1/sandboxes/", "/v2/sandboxes", "/%ff"] {
+        server.get(path).await.refusal(404, "GENERAL::NOT_FOUND");
+    }
+    let answer = server.call(Method::PUT, "/v1/sandboxes", None).await;
+    answer.refusal(405, "GENERAL::METHOD_NOT_ALLOWED");
+    let allowed = answer.header("allow").expect("Allow");
+    assert!(allowed.contains("GET") && allowed.contains("POST"), "{allowed}");
+}
+
+#[tokio::test]
+async fn routes_of_later_versions_say_so() {
+    let server = TestServer::start().await;
+    let id = server.create().await;
+    for (method, path, code) in [
+        (Method::POST, format!("/v1/sandboxes/{id}/snapshots"), "SNAPSHOT::NOT_IMPLEMENTED"),
+        (Method::GET, "/snapshots".to_owned(), "SNAPSHOT::NOT_IMPLEMENTED"),
+        (Method::DELETE, "/v1/snapshots/x".to_owned(), "SNAPSHOT::NOT_IMPLEMENTED"),
+        (Method::GET, "/v1/templates".to_owned(), "FSB::API_NOT_SUPPORTED"),
+        (Method::POST, "/v1/pools".to_owned(), "KUBERNETES::POOL_NOT_SUPPORTED"),
+        (Method::PUT, "/v1/pools/x".to_owned(), "KUBERNETES::POOL_NOT_SUPPORTED"),
+        (Method::PATCH, format!("/v1/sandboxes/{id}/networkpolicy"), "SANDBOX::API_NOT_SUPPORTED"),
+        (
+            Method::GET,
+            format!("/v1/sandboxes/{id}/diagnostics/logs?scope=all"),
+            "DIAGNOSTICS_NOT_IMPLEMENTED",
+        ),
+    ] {
+        server.call(method, &path, None).await.refusal(501, code);
+    }
+}
+
+#[tokio::test]
+async fn a_request_keeps_its_id_if_it_is_sane() {
+    let server = TestServer::start().await;
+    let long = "x".repeat(129);
+    for (sent, kept) in [(" my-id_1 ", true), ("bad id", false), ("a\"b", false), (&long, false)] {
+        let request = server.request(Method::GET, "/nowhere").header("x-request-id", sent);
+        let answer = server.send(request.body(Full::default()).expect("a request")).await;
+        let id = answer.header("x-request-id").expect("an id");
+        if kept {
+            assert_eq!(id, sent.trim());
+        } else {
+            assert_eq!(id.len(), 32, "{id}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn browsers_are_let_in_before_they_have_a_key() {
+    let server = TestServer::start().await;
+    let preflight = server
+        .bare_request(Method::OPTIONS, "/v1/sandboxes")
+        .header("origin", "https://console.example.com")
+        .header("access-control-request-method", "POST")
+        .header("access-control-request-headers", "open-sandbox-api-key")
+        .body(Full::default());
+    let answer = server.send(preflight.expect("a request")).await;
+    assert_eq!(answer.status, 200);
+    for (name, value) in [
+        ("access-control-allow-origin", "https://console.example.com"),
+        ("access-control-allow-credentials", "true"),
+        ("access-control-allow-methods", "POST"),
+        ("access-control-allow-headers", "open-sandbox-api-key"),
+        ("access-control-max-age", "600"),
+    ] {
+        assert_eq!(answer.header(name), Some(value), "{name}");
+    }
+    let request = server.request(Method::GET, "/v1/sandboxes");
+    let request = request.header("origin", "https://a.example").body(Full::default());
+    let answer = server.send(request.expect("a request")).await;
+    assert_eq!(answer.header("access-control-allow-origin"), Some("https://a.example"));
+    assert_eq!(answer.header("access-control-expose-headers"), Some("open-sandbox-origin"));
+    let plain = server.get("/v1/sandboxes").await;
+    assert_eq!(plain.header("vary").map(str::to_lowercase).as_deref(), Some("origin"));
+}
+
+#[tokio::test]
+async fn the_key_is_made_at_the_first_start_and_no_auth_is_no_open_door_for_browsers() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let start = async |auth| {
+        let overrides = Overrides {
+            listen: Some("127.0.0.1:0".parse().expect("an address")),
+            data_dir: Some(dir.path().to_owned()),
+            auth,
+            ..Overrides::default()
+        };
+        let config = Config::new(RawConfig::default(), overrides).expect("a configuration");
+        Server::start(config, Arc::new(FakeRuntime::new()), Arc::new(TestClock::default()))
+            .await
+            .expect("a server")
+    };
+    let server = start(AuthMode::Key).await;
+    let path = dir.path().join("api-key");
+    assert_eq!(*server.api_key_source(), ApiKeySource::Created(path.clone()));
+    drop(server);
+    assert_eq!(*start(AuthMode::Key).await.api_key_source(), ApiKeySource::File(path));
+    assert_eq!(*start(AuthMode::Off).await.api_key_source(), ApiKeySource::Off);
+}
