@@ -26,7 +26,12 @@ mod table;
 mod target;
 mod version;
 
-use std::{io, process::ExitCode};
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::fd::AsFd as _,
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 
@@ -95,8 +100,8 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let role = cli.command.role();
-    let (mut out, mut err) = (io::stdout(), io::stderr());
-    let mut output = Output::new(&mut out, &mut err);
+    let (mut out, mut err) = (unbuffered_stdout(), io::stderr());
+    let mut output = Output::new(&mut *out, &mut err);
     match cli.command.execute(&environment, &mut output) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
@@ -105,6 +110,14 @@ fn main() -> ExitCode {
             }
             ExitCode::from(failure.exit_code(role))
         }
+    }
+}
+
+/// Standard output without the library's search for line ends: what arrives is passed on as it is.
+fn unbuffered_stdout() -> Box<dyn Write> {
+    match io::stdout().as_fd().try_clone_to_owned() {
+        Ok(fd) => Box::new(File::from(fd)),
+        Err(_) => Box::new(io::stdout()),
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn checks(data_dir: &Path) -> Vec<Check> {
 pub(crate) async fn trial(data_dir: &Path) -> Check {
     let place = data_dir.ancestors().find(|path| path.is_dir()).unwrap_or_else(|| Path::new("/"));
     let place = place.join(format!(".osb-doctor-{}", std::process::id()));
-    osb_native::trial(config(place, "opensandbox-doctor"), osb_bundle::EXECD).await
+    osb_native::trial(config(place), osb_bundle::EXECD).await
 }
 
 /// The part of `main` for the process that forks. To be called before there is any thread.
@@ -53,10 +53,10 @@ pub(crate) fn spawner_main() -> ExitCode {
     osb_native::spawner_main()
 }
 
-fn config(data_dir: PathBuf, cgroup_parent: &str) -> osb_native::Config {
+fn config(data_dir: PathBuf) -> osb_native::Config {
     osb_native::Config {
         data_dir,
-        cgroup_parent: cgroup_parent.to_owned(),
+        cgroup_parent: "opensandbox".to_owned(),
         // The program that is running, even if a newer one has taken its place on disk.
         spawner: vec!["/proc/self/exe".to_owned(), SPAWNER.to_owned()],
     }
@@ -68,7 +68,7 @@ async fn native(data_dir: &Path) -> Result<Arc<dyn Runtime>, Failure> {
         return Err(Failure::Unfit(doctor::describe(&checks)));
     }
     // Beside the server's own files: each locks its directory for itself.
-    let config = config(data_dir.join("native"), "opensandbox");
+    let config = config(data_dir.join("native"));
     let native = Native::start(config, osb_bundle::EXECD).await.map_err(|source| {
         Failure::Machine { doing: "cannot start the native runtime", source: source.into() }
     })?;

@@ -42,7 +42,7 @@ pub(crate) async fn main(
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
     let reader = logging::start(environment)?;
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen_but_to_hangups()?;
     let config = settings(&args, environment, User::current())?;
     let runtime = runtime::start(args.runtime, &config.data_dir).await?;
     let server = Server::start(config, runtime, Arc::new(SystemClock)).await.map_err(|source| {

@@ -1,6 +1,11 @@
 //! Being asked to stop.
 
-use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
+use std::{future::pending, time::Duration};
+
+use tokio::{
+    signal::unix::{Signal as Listener, SignalKind, signal},
+    time::Instant,
+};
 
 use crate::failure::Failure;
 
@@ -26,31 +31,62 @@ pub(crate) trait Interrupts {
 pub(crate) struct Signals {
     interrupt: Listener,
     terminate: Listener,
-    hangup: Listener,
+    hangup: Option<Listener>,
+    last: Option<Instant>,
 }
 
+/// Signals closer together than this are one request: timeout(1) and others signal both the
+/// process and its group.
+const ONE_REQUEST: Duration = Duration::from_millis(500);
+
 impl Signals {
+    /// Everything that asks a program in a terminal to stop.
     pub(crate) fn listen() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind).map_err(|source| Failure::Machine {
-                doing: "cannot listen for signals",
-                source: source.into(),
-            })
-        };
+        Ok(Self { hangup: Some(listen(SignalKind::hangup())?), ..Self::listen_but_to_hangups()? })
+    }
+
+    /// The same without hangups, which stay as they are, so that `nohup` does what it says.
+    pub(crate) fn listen_but_to_hangups() -> Result<Self, Failure> {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
+            hangup: None,
+            last: None,
         })
     }
 }
 
+fn listen(kind: SignalKind) -> Result<Listener, Failure> {
+    signal(kind).map_err(|source| Failure::Machine {
+        doing: "cannot listen for signals",
+        source: source.into(),
+    })
+}
+
 impl Interrupts for Signals {
     async fn next(&mut self) -> Signal {
+        loop {
+            let signal = self.receive().await;
+            if self.last.is_none_or(|last| last.elapsed() > ONE_REQUEST) {
+                self.last = Some(Instant::now());
+                return signal;
+            }
+        }
+    }
+}
+
+impl Signals {
+    async fn receive(&mut self) -> Signal {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             _ = self.interrupt.recv() => Signal(2),
             _ = self.terminate.recv() => Signal(15),
-            _ = self.hangup.recv() => Signal(1),
+            _ = hangup => Signal(1),
         }
     }
 }
