@@ -104,7 +104,8 @@ impl Native {
     /// Opens the data directory, finds the sandboxes that are there, and is ready.
     pub async fn start(config: Config, execd: &[u8]) -> Result<Arc<Self>, StartError> {
         for directory in ["", "sandboxes", "removed", "stage"] {
-            fs::create_dir_all(config.data_dir.join(directory)).map_err(StartError::Data)?;
+            fs::create_private_dir_all(config.data_dir.join(directory))
+                .map_err(StartError::Data)?;
         }
         fs::set_mode(&config.data_dir, 0o700).map_err(StartError::Data)?;
         let lock = lock(&config.data_dir)?;

@@ -51,6 +51,14 @@ pub fn create_dir_all(path: impl AsRef<Path>) -> Result<(), PathError> {
     named("create directory", path.as_ref(), std::fs::create_dir_all(path.as_ref()))
 }
 
+/// As [`create_dir_all`]; what it makes is for the owner alone.
+pub fn create_private_dir_all(path: impl AsRef<Path>) -> Result<(), PathError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut builder = std::fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(path.as_ref());
+    named("create directory", path.as_ref(), made)
+}
+
 /// Removes a file. Absence is success.
 pub fn remove_file(path: impl AsRef<Path>) -> Result<(), PathError> {
     absent_ok("remove", path.as_ref(), std::fs::remove_file(path.as_ref()))

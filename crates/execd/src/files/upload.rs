@@ -1,6 +1,11 @@
 use std::{collections::VecDeque, path::PathBuf, sync::Arc};
 
-use axum::{body::Body, extract::State, response::Response};
+use axum::{
+    body::{Body, BodyDataStream},
+    extract::State,
+    response::Response,
+};
+use futures_util::StreamExt as _;
 use http::{HeaderMap, header};
 use multer::{Constraints, Field, Multipart, SizeLimit};
 use osb_api::execd::UploadMetadata;
@@ -18,6 +23,9 @@ const FILE: &str = "file";
 /// The longest path and the longest names are far below this.
 const METADATA_LIMIT: u64 = 64 << 10;
 
+/// How much of a refused upload is read, so that its sender learns why it was refused.
+const DRAIN_LIMIT: usize = 64 << 20;
+
 /// `POST /files/upload`: any number of files, each preceded by a part that says where it goes.
 ///
 /// The content goes to the disk as it arrives, so its size does not matter. Files that are
@@ -32,9 +40,33 @@ pub(crate) async fn upload(
         .and_then(|value| value.to_str().ok())
         .and_then(|value| multer::parse_boundary(value).ok())
         .ok_or_else(|| ApiError::form("the body is not multipart/form-data"))?;
+    let mut content = body.into_data_stream();
+    let outcome = receive(&daemon, &mut content, boundary).await;
+    drain(&mut content).await;
+    outcome
+}
+
+/// Reads what is left of a body, at most [`DRAIN_LIMIT`].
+///
+/// A connection that is closed with unread bytes is reset, and the reset may overtake the answer.
+async fn drain(content: &mut BodyDataStream) {
+    let mut left = DRAIN_LIMIT;
+    while left > 0 {
+        match content.next().await {
+            Some(Ok(chunk)) => left = left.saturating_sub(chunk.len()),
+            Some(Err(_)) | None => return,
+        }
+    }
+}
+
+async fn receive(
+    daemon: &Daemon,
+    content: &mut BodyDataStream,
+    boundary: String,
+) -> Result<Response, ApiError> {
     let limits = SizeLimit::new().for_field(METADATA, METADATA_LIMIT);
     let constraints = Constraints::new().size_limit(limits);
-    let mut form = Multipart::with_constraints(body.into_data_stream(), boundary, constraints);
+    let mut form = Multipart::with_constraints(content, boundary, constraints);
 
     let mut announced = VecDeque::new();
     let (mut any_metadata, mut any_file) = (false, false);
@@ -42,7 +74,7 @@ pub(crate) async fn upload(
         match field.name() {
             Some(METADATA) => {
                 any_metadata = true;
-                announced.push_back(Destination::read(&daemon, field).await?);
+                announced.push_back(Destination::read(daemon, field).await?);
             }
             Some(FILE) => {
                 any_file = true;
