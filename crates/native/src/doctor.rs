@@ -54,9 +54,12 @@ pub fn doctor(data_dir: &Path) -> Vec<Check> {
 
 /// Makes a sandbox in a data directory of its own and removes it again.
 pub async fn trial(config: Config, execd: &[u8]) -> Check {
-    let directory = config.data_dir.clone();
+    let (directory, parent) = (config.data_dir.clone(), config.cgroup_parent.clone());
     let outcome = try_sandbox(config, execd).await;
     let cleared = osb_sys::tree::remove(&directory);
+    if let Ok(layout) = Layout::find() {
+        layout.dissolve(&parent);
+    }
     let remedy = "mend what is named here; the lines above may say how";
     Check::new(
         "a sandbox starts",

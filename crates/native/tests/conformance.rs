@@ -1,4 +1,5 @@
 //! The native runtime under the laws of every runtime.
+#![expect(clippy::unwrap_used, reason = "a harness that cannot be set up has failed its test")]
 
 use std::{
     sync::{Arc, Mutex},
@@ -14,6 +15,8 @@ use osb_core::{
 use osb_native::{Config, Native};
 use tempfile::TempDir;
 
+const CGROUP: &str = "opensandbox-conformance";
+
 struct Host {
     directory: TempDir,
     runtime: Mutex<Option<Arc<Native>>>,
@@ -23,10 +26,26 @@ impl Host {
     async fn start(&self) -> Arc<Native> {
         let config = Config {
             data_dir: self.directory.path().to_owned(),
-            cgroup_parent: "opensandbox-conformance".to_owned(),
+            cgroup_parent: CGROUP.to_owned(),
             spawner: vec![env!("CARGO_BIN_EXE_osb-spawner").to_owned()],
         };
         Native::start(config, osb_bundle::EXECD).await.unwrap()
+    }
+}
+
+impl Drop for Host {
+    /// Waits for the files of removed sandboxes to be deleted, so that nothing is left of a test.
+    fn drop(&mut self) {
+        let removed = self.directory.path().join("removed");
+        for _ in 0..2000 {
+            if osb_sys::fs::names(&removed).is_ok_and(|names| names.is_empty()) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if let Ok(layout) = osb_sys::cgroup::Layout::find() {
+            layout.dissolve(CGROUP);
+        }
     }
 }
 

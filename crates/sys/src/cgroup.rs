@@ -128,6 +128,18 @@ impl Layout {
         }
     }
 
+    /// Removes the group that held all of ours, if nothing is in it any more.
+    pub fn dissolve(&self, parent: &str) {
+        let trees = match self {
+            Self::V1 { trees } => trees.distinct(),
+            Self::V2 { tree } => vec![tree],
+        };
+        for tree in trees {
+            // One that is in use, or gone, stays as it is.
+            rustix::fs::rmdir(tree.join(parent)).ok();
+        }
+    }
+
     /// The group `parent/name`, which may or may not exist.
     pub fn group(&self, parent: &str, name: &str) -> Group {
         let (version, trees) = match self {
