@@ -6,11 +6,12 @@ root, as the native runtime does here.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import pathlib
+import signal
+import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
@@ -19,65 +20,7 @@ from opensandbox.config import ConnectionConfigSync
 from opensandbox.exceptions import SandboxApiException
 from opensandbox.models.filesystem import WriteEntry
 from served import Server, serving, wait_for
-
-CGROUPS = pathlib.Path("/sys/fs/cgroup")
-NAMESPACES = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"]
-
-
-@dataclass
-class Host:
-    """What a sandbox can leave on a host."""
-
-    processes: set[str] = field(default_factory=set)
-    mounts: set[str] = field(default_factory=set)
-    cgroups: set[str] = field(default_factory=set)
-    namespaces: set[str] = field(default_factory=set)
-    directories: set[str] = field(default_factory=set)
-
-    def beyond(self, other: Host) -> dict[str, set[str]]:
-        """What is here and was not in `other`."""
-        kinds = ("processes", "mounts", "cgroups", "namespaces", "directories")
-        more = {kind: getattr(self, kind) - getattr(other, kind) for kind in kinds}
-        return {kind: found for kind, found in more.items() if found}
-
-
-def look(server: Server) -> Host:
-    """The host now, as far as this server's sandboxes are concerned."""
-    host = Host()
-    for process in pathlib.Path("/proc").iterdir():
-        if not process.name.isdigit():
-            continue
-        try:
-            spaces = {space: os.readlink(process / "ns" / space) for space in NAMESPACES}
-            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-        mine = {space: os.readlink(f"/proc/self/ns/{space}") for space in NAMESPACES}
-        foreign = {name for space, name in spaces.items() if name != mine[space]}
-        if foreign:
-            host.processes.add(f"{process.name} {command}")
-            host.namespaces |= foreign
-        elif "osb" in command.split(" ")[0] and str(server.data_dir) in command:
-            host.processes.add(f"{process.name} {command}")
-    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
-        if str(server.data_dir) in line:
-            host.mounts.add(line.split(" ")[4])
-        # A namespace that is kept by a file instead of a process.
-        if " - nsfs " in line:
-            host.namespaces.add(line.split(" ")[3])
-    for hierarchy in (CGROUPS, *CGROUPS.iterdir()):
-        ours = hierarchy / "opensandbox"
-        if ours.is_dir():
-            host.cgroups |= {str(path) for path in ours.rglob("*") if path.is_dir()}
-    host.directories |= {str(path) for path in directories(server)}
-    return host
-
-
-def directories(server: Server) -> list[pathlib.Path]:
-    """What the runtime keeps on disk for sandboxes, those half removed included."""
-    native = server.data_dir / "native"
-    found = [*native.glob("*"), *native.glob("*/*")]
-    return [path for path in found if path.name[:36].count("-") == 4]
+from traces import Traces
 
 
 @pytest.fixture
@@ -85,6 +28,15 @@ def server() -> Iterator[Server]:
     assert os.geteuid() == 0, "the native runtime needs root here"
     with serving() as server:
         yield server
+
+
+@pytest.fixture
+def traces(server: Server) -> Traces:
+    return Traces(server)
+
+
+def connect(server: Server, sandbox: str) -> SandboxSync:
+    return SandboxSync.connect(sandbox, connection_config=connection(server))
 
 
 def connection(server: Server) -> ConnectionConfigSync:
@@ -96,22 +48,20 @@ def create(server: Server, **options) -> SandboxSync:
     return SandboxSync.create("host", connection_config=connection(server), **options)
 
 
-def test_sandboxes_outlive_a_killed_server_and_leave_nothing_when_deleted(server: Server):
-    before = look(server)
-    before.processes = {p for p in before.processes if "__spawner" not in p and "server" not in p}
-
+def test_sandboxes_outlive_a_killed_server_and_leave_nothing_when_deleted(server, traces):
     sandboxes = [create(server, metadata={"n": str(n)}) for n in range(3)]
     for number, sandbox in enumerate(sandboxes):
         sandbox.files.write_files([WriteEntry(path="/tmp/kept", data=f"file {number}")])
         sandbox.commands.run(f"sleep {7000 + number} & echo $! > /tmp/pid")
-    assert look(server).beyond(before).keys() >= {"processes", "namespaces", "directories"}
 
     server.kill()
+    traces.all_there(len(sandboxes))
     server.start()
 
     assert server.ids() == sorted(sandbox.id for sandbox in sandboxes)
+    traces.all_there(len(sandboxes))
     for number, old in enumerate(sandboxes):
-        with SandboxSync.connect(old.id, connection_config=connection(server)) as sandbox:
+        with connect(server, old.id) as sandbox:
             info = sandbox.get_info()
             assert info.status.state == "Running"
             assert info.metadata == {"n": str(number)}
@@ -121,16 +71,16 @@ def test_sandboxes_outlive_a_killed_server_and_leave_nothing_when_deleted(server
             sandbox.kill()
 
     assert server.ids() == []
-    nothing_left(server, before)
+    traces.all_gone()
 
 
-def test_what_expired_while_the_server_was_away_is_gone(server: Server):
-    before = look(server)
+def test_what_expired_while_the_server_was_away_is_gone(server, traces):
     mortal = create(server, timeout=timedelta(seconds=60))
     lasting = create(server)
     soon = mortal.renew(timedelta(seconds=2)).expires_at
 
     server.kill()
+    traces.all_there(2)
     wait_for("the expiry has passed", lambda: time.time() > soon.timestamp())
     server.start()
 
@@ -142,79 +92,76 @@ def test_what_expired_while_the_server_was_away_is_gone(server: Server):
     assert [line.text for line in execution.logs.stdout] == ["here"]
 
     lasting.kill()
-    nothing_left(server, before)
+    traces.all_gone()
 
 
-def test_a_sandbox_expires_on_time(server: Server):
-    before = look(server)
+def test_a_sandbox_expires_on_time_and_leaves_nothing(server, traces):
     sandbox = create(server)
+    traces.all_there(1)
     sandbox.renew(timedelta(seconds=1))
     wait_for("it is gone", lambda: server.ids() == [], 5)
-    nothing_left(server, before)
+    traces.all_gone()
 
 
-def test_killed_again_and_again_in_the_middle_of_work(server: Server):
+def test_a_sandbox_whose_processes_were_killed_from_outside_leaves_nothing(server, traces):
+    sandbox = create(server)
+    server.kill()
+    traces.all_there(1)
+    for process in traces.processes():
+        # With the first process all others of its namespace end.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(process), signal.SIGKILL)
+    server.start()
+
+    wait_for("it is known to have failed", lambda: state(server, sandbox.id) == "Failed")
+    sandbox.kill()
+    assert server.ids() == []
+    traces.all_gone()
+
+
+def test_killed_again_and_again_in_the_middle_of_work(server, traces):
     """Whatever was half made when the server died is whole or gone afterwards."""
-    import threading
+    body = {
+        "image": {"uri": "host"},
+        "entrypoint": ["sleep", "infinity"],
+        "resourceLimits": {"cpu": "1", "memory": "256Mi"},
+        "timeout": 600,
+    }
 
-    before = look(server)
-    for round_ in range(5):
-        body = {
-            "image": {"uri": "host"},
-            "entrypoint": ["sleep", "infinity"],
-            "resourceLimits": {"cpu": "1", "memory": "256Mi"},
-            "timeout": 600,
-        }
-
-        def ask() -> None:
+    def ask_many() -> None:
+        for number in range(12):
             try:
-                server.call("POST", "/v1/sandboxes", body, timeout=5)
-            except (OSError, ValueError):
+                made = server.call("POST", "/v1/sandboxes", body, timeout=5)
+                if number % 2:
+                    server.call("DELETE", f"/v1/sandboxes/{made.json()['id']}", timeout=5)
+            except (OSError, ValueError, KeyError):
                 return  # the server was killed under this request, which is the point
 
-        def ask_many() -> None:
-            for _ in range(20):
-                ask()
-
+    for delay in (0.0, 0.01, 0.03, 0.05, 0.1, 0.2):
         callers = [threading.Thread(target=ask_many) for _ in range(4)]
         for caller in callers:
             caller.start()
-        wait_for("some exist", lambda: len(directories(server)) > 2 * round_)
+        # Not a wait for something, but the moment at which the blow falls.
+        time.sleep(delay)
         server.kill()
+        traces.record()
         for caller in callers:
             caller.join()
         server.start()
+    assert traces.ids, "sandboxes were being made when the server was killed"
 
-    def settled() -> bool:
-        states = server.call("GET", "/v1/sandboxes?pageSize=200").json()["items"]
-        return all(item["status"]["state"] == "Running" for item in states)
-
-    wait_for("every sandbox that is listed runs", settled)
+    wait_for("all are running", lambda: {state(server, id) for id in server.ids()} <= {"Running"})
     listed = set(server.ids())
-    known = {path.name for path in directories(server)}
-    assert known == listed, "the directories are those of the sandboxes that are listed"
-    for sandbox in listed:
-        with SandboxSync.connect(sandbox, connection_config=connection(server)) as one:
-            assert one.commands.run("true").exit_code == 0
-            one.kill()
-    nothing_left(server, before)
+    wait_for(
+        "the directories are those of the sandboxes that are listed",
+        lambda: {path.name for path in traces.directories()} == listed,
+    )
+    for id in listed:
+        with connect(server, id) as sandbox:
+            assert sandbox.commands.run("true").exit_code == 0
+            sandbox.kill()
+    traces.all_gone()
 
 
-def nothing_left(server: Server, before: Host) -> None:
-    """Everything that was made for sandboxes is gone from the host."""
-
-    def left() -> dict[str, set[str]]:
-        more = look(server).beyond(before)
-        processes = {
-            process
-            for process in more.pop("processes", set())
-            # The server and its helper are no sandboxes; they were started anew.
-            if " server " not in process and "__spawner" not in process
-        }
-        return more | ({"processes": processes} if processes else {})
-
-    try:
-        wait_for("nothing is left", lambda: not left(), 10)
-    except AssertionError:
-        assert left() == {}
-        raise
+def state(server: Server, sandbox: str) -> str:
+    return server.call("GET", f"/v1/sandboxes/{sandbox}").json()["status"]["state"]
