@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use osb_api::SandboxId;
@@ -21,6 +21,8 @@ pub(crate) struct Parts {
     pub(crate) key: Option<ApiKey>,
     pub(crate) limits: Limits,
     pub(crate) max_body_bytes: usize,
+    /// How long a request waits for what it asked for.
+    pub(crate) patience: Duration,
     pub(crate) public_host: Option<PublicHost>,
     /// Where the server listens, for clients that do not say whom they ask.
     pub(crate) local_host: String,

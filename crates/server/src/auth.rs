@@ -1,10 +1,13 @@
 //! Who may call.
 
+use std::net::IpAddr;
+
 use axum::{
     extract::{Request, State},
     middleware::Next,
     response::Response,
 };
+use http::{HeaderMap, header, uri::Authority};
 use osb_api::{codes, headers};
 
 use crate::{app::App, error::ApiError, place};
@@ -31,5 +34,22 @@ pub(crate) async fn require_key(
             ));
         }
     }
+    if app.key.is_none() && !is_local(request.headers()) {
+        return Err(ApiError::invalid(
+            "without a key the server answers to localhost only: ask for it by that name",
+        ));
+    }
     Ok(next.run(request).await)
+}
+
+/// Whether the client asked for this machine. A site whose name was made to point here, to use the
+/// server through a visitor's browser, asks for its own name.
+fn is_local(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST) else { return true };
+    let authority = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
+    authority.is_some_and(|authority| {
+        let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+        name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+            || name.eq_ignore_ascii_case("localhost")
+    })
 }

@@ -3,6 +3,7 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use http::uri::Authority;
@@ -16,6 +17,8 @@ const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr
 const DEFAULT_DATA_DIR: &str = "/var/lib/opensandbox";
 const DEFAULT_MAX_TIMEOUT: u64 = 86_400;
 const DEFAULT_MAX_BODY: usize = 1 << 20;
+/// Published clients give up after 30 seconds; until then they should have an answer.
+const PATIENCE: Duration = Duration::from_secs(25);
 /// The shortest life that a client may ask for.
 pub(crate) const MIN_TIMEOUT: u64 = 60;
 
@@ -78,6 +81,8 @@ pub struct Config {
     pub max_sandbox_timeout_seconds: u64,
     pub max_body_bytes: usize,
     pub key: KeyConfig,
+    /// How long a request waits for what it asked for before it is answered with what is.
+    pub patience: Duration,
 }
 
 /// Where the API key comes from.
@@ -167,6 +172,7 @@ impl Config {
             max_sandbox_timeout_seconds,
             max_body_bytes: raw.max_body_bytes.unwrap_or(DEFAULT_MAX_BODY),
             key,
+            patience: PATIENCE,
         })
     }
 }

@@ -43,10 +43,11 @@ struct Shared {
 }
 
 impl Reconciler {
-    /// Begins to make a sandbox. Dropping the result before it is answered takes the sandbox back.
-    pub(crate) fn create(&self, record: Record) -> Creating {
+    /// Begins to make a sandbox, and answers within `patience` as far as it has come. Dropping the
+    /// result before it is answered takes the sandbox back.
+    pub(crate) fn create(&self, record: Record, patience: Duration) -> Creating {
         let id = record.id();
-        let (birth, creating) = birth::pair(id, Arc::clone(&self.0.store));
+        let (birth, creating) = birth::pair(id, Arc::clone(&self.0.store), patience);
         let driver = Driver::new(Arc::clone(&self.0), id, Sighting::default());
         self.0.tasks.spawn(driver.bear(record, birth));
         creating

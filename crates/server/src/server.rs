@@ -93,6 +93,7 @@ impl Server {
             key,
             limits: Limits { max_timeout_seconds: config.max_sandbox_timeout_seconds },
             max_body_bytes: config.max_body_bytes,
+            patience: config.patience,
             public_host: config.public_host,
             local_host: address.to_string(),
             openapi: Bytes::from(openapi),

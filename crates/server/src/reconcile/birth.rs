@@ -11,10 +11,6 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// How long a creator waits. Published clients give up after 30 seconds; until then they should
-/// have an answer that names the sandbox.
-const PATIENCE: Duration = Duration::from_secs(25);
-
 /// Why there is no new sandbox.
 #[derive(Debug)]
 pub(crate) enum NotCreated {
@@ -45,9 +41,9 @@ pub(crate) struct Creating {
     answered: bool,
 }
 
-pub(super) fn pair(id: SandboxId, store: Arc<Store>) -> (Birth, Creating) {
+pub(super) fn pair(id: SandboxId, store: Arc<Store>, patience: Duration) -> (Birth, Creating) {
     let (reply, answer) = oneshot::channel();
-    let birth = Birth { reply, deadline: Instant::now() + PATIENCE };
+    let birth = Birth { reply, deadline: Instant::now() + patience };
     (birth, Creating { id, answer, store, answered: false })
 }
 

@@ -26,9 +26,6 @@ use crate::{
     place, view,
 };
 
-/// How long a change of state is waited for. Published clients give up after 30 seconds.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(25);
-
 /// Makes a sandbox.
 ///
 /// Answers once it runs; one that needs longer than 25 seconds is answered as `Pending`. A sandbox
@@ -46,7 +43,7 @@ pub(super) async fn create(
     Json(request): Json<CreateSandboxRequest>,
 ) -> Result<(StatusCode, [(HeaderName, String); 1], JsonBody<CreateSandboxResponse>), ApiError> {
     let record = admission::admit(request, app.limits, app.clock.now())?;
-    let record = app.reconciler.create(record).wait().await?;
+    let record = app.reconciler.create(record, app.patience).wait().await?;
     let location = format!("{}/sandboxes/{}", place::mount(uri.path()), record.id());
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], JsonBody(view::created(&record))))
 }
@@ -80,7 +77,7 @@ pub(super) async fn delete(State(app): State<App>, Id(id): Id) -> Result<StatusC
         .await
         .map_err(|unchanged| unchanged.answer(id))?;
     let failed = versions.wait_for(|record| record.failed_removals > asked.failed_removals);
-    let gone = tokio::time::timeout(PATIENCE, failed).await.is_ok_and(|failed| failed.is_err());
+    let gone = tokio::time::timeout(app.patience, failed).await.is_ok_and(|failed| failed.is_err());
     if gone {
         return Ok(StatusCode::NO_CONTENT);
     }

@@ -1,5 +1,15 @@
-use std::{collections::HashMap, error::Error, os::unix::fs::OpenOptionsExt, path::Path};
-use std::{fs::OpenOptions, sync::Arc, sync::mpsc, time::Duration};
+use std::{
+    collections::HashMap,
+    error::Error,
+    fs::OpenOptions,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    time::Duration,
+};
 
 use osb_api::SandboxId;
 use rusqlite::Connection;
@@ -10,6 +20,10 @@ use crate::record::Record;
 
 /// How many jobs share one commit at most.
 const BATCH: usize = 256;
+/// A checkpoint waits for the disk, and whoever writes waits for the checkpoint: it is left for a
+/// quiet moment, unless the log grows beyond this many pages.
+const CHECKPOINT_PAGES: u32 = 16_384;
+const QUIET: Duration = Duration::from_secs(1);
 
 pub(super) type Done = oneshot::Sender<Result<(), StoreError>>;
 /// Makes the next version of a record; `None` leaves it as it is.
@@ -41,7 +55,10 @@ impl Writer {
         // A commit reaches the disk with the next checkpoint: a crash of this program loses
         // nothing, a power cut loses the newest records, whose sandboxes it ended as well.
         connection
-            .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
+            .execute_batch(&format!(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
+                 PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};"
+            ))
             .map_err(failed)?;
         migrations::migrate(&mut connection)?;
         for record in row::load(&connection)? {
@@ -51,7 +68,23 @@ impl Writer {
     }
 
     pub(super) fn run(mut self, jobs: &mpsc::Receiver<Job>) {
-        while let Ok(first) = jobs.recv() {
+        let mut behind = false;
+        loop {
+            let first = if behind {
+                jobs.recv_timeout(QUIET)
+            } else {
+                jobs.recv().map_err(RecvTimeoutError::from)
+            };
+            let first = match first {
+                Ok(job) => job,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.checkpoint();
+                    behind = false;
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            behind = true;
             let mut batch = Batch { index: &self.index, changed: HashMap::new(), done: Vec::new() };
             let mut open = batch.take(first);
             while open && batch.done.len() < BATCH {
@@ -67,6 +100,13 @@ impl Writer {
             if !open {
                 break;
             }
+        }
+    }
+
+    fn checkpoint(&self) {
+        let done = self.connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE);");
+        if let Err(error) = done {
+            tracing::warn!(%error, "the database's log could not be merged; it is tried again");
         }
     }
 

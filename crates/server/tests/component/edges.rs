@@ -8,7 +8,7 @@ use osb_core::testkit::{FakeRuntime, TestClock};
 use osb_server::{ApiKeySource, AuthMode, Config, Overrides, RawConfig, Server};
 use serde_json::json;
 
-use crate::harness::TestServer;
+use crate::harness::{TestServer, World};
 
 #[tokio::test]
 async fn the_server_speaks_of_itself_without_a_key() {
@@ -122,7 +122,7 @@ async fn browsers_are_let_in_before_they_have_a_key() {
 }
 
 #[tokio::test]
-async fn the_key_is_made_at_the_first_start_and_no_auth_is_no_open_door_for_browsers() {
+async fn the_key_is_made_at_the_first_start_and_kept() {
     let dir = tempfile::tempdir().expect("a directory");
     let start = async |auth| {
         let overrides = Overrides {
@@ -142,4 +142,25 @@ async fn the_key_is_made_at_the_first_start_and_no_auth_is_no_open_door_for_brow
     drop(server);
     assert_eq!(*start(AuthMode::Key).await.api_key_source(), ApiKeySource::File(path));
     assert_eq!(*start(AuthMode::Off).await.api_key_source(), ApiKeySource::Off);
+}
+
+#[tokio::test]
+async fn without_a_key_the_server_is_no_open_door_for_browsers() {
+    let server = World::new().serve_openly().await;
+    let ask = async |host: &str| {
+        let request = http::Request::builder()
+            .uri("/v1/sandboxes")
+            .header("host", host)
+            .header("origin", "https://evil.example")
+            .body(Full::default());
+        server.send(request.expect("a request")).await
+    };
+    for host in ["localhost:8080", "127.0.0.1:8080", "[::1]"] {
+        let answer = ask(host).await;
+        assert_eq!(answer.status, 200, "{host}");
+        assert_eq!(answer.header("access-control-allow-origin"), None);
+    }
+    for host in ["evil.example", "localhost.evil.example", "192.0.2.1"] {
+        ask(host).await.refusal(400, "SANDBOX::INVALID_PARAMETER");
+    }
 }

@@ -6,17 +6,14 @@ use http::Method;
 use http_body_util::Full;
 use osb_core::testkit::Line;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::harness::{TestServer, World, with};
 
 /// Answers one request with its own head, from a thread.
 fn echo(mut line: Line) {
     std::thread::spawn(move || {
-        let mut head = Vec::new();
-        let mut byte = [0];
-        while !head.ends_with(b"\r\n\r\n") && line.read(&mut byte).is_ok_and(|n| n == 1) {
-            head.push(byte[0]);
-        }
+        let head = read_head(&mut line);
         let length = head.len();
         let answer = format!(
             "HTTP/1.1 200 OK\r\nlocation: /moved\r\nx-request-id: theirs\r\n\
@@ -25,6 +22,15 @@ fn echo(mut line: Line) {
         line.write_all(answer.as_bytes()).ok();
         line.write_all(&head).ok();
     });
+}
+
+fn read_head(line: &mut Line) -> Vec<u8> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && line.read(&mut byte).is_ok_and(|n| n == 1) {
+        head.push(byte[0]);
+    }
+    head
 }
 
 #[tokio::test]
@@ -168,4 +174,48 @@ async fn a_sandbox_with_secure_access_asks_for_its_token_on_every_port() {
     let answer = server.send(request.expect("a request")).await;
     assert_eq!(answer.status, 200);
     assert!(!String::from_utf8_lossy(&answer.body).contains(token), "the service saw the token");
+}
+
+#[tokio::test]
+async fn bodies_of_any_size_pass_the_proxy() {
+    let server = TestServer::start().await;
+    let id = server.create().await;
+    let request = server
+        .request(Method::POST, &format!("/v1/sandboxes/{id}/proxy/44772/files/upload"))
+        .body(Full::from(vec![7; 3 << 20]))
+        .expect("a request");
+    assert_eq!(server.send(request).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_connection_can_change_its_protocol_through_the_proxy() {
+    let server = TestServer::start().await;
+    let id = server.create().await;
+    server.world.runtime.listen(id.parse().expect("an id"), 8080, |mut line| {
+        std::thread::spawn(move || {
+            read_head(&mut line);
+            let agreed =
+                "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+            line.write_all(agreed.as_bytes()).ok();
+            let mut word = [0; 4];
+            line.read_exact(&mut word).ok();
+            line.write_all(&word).ok();
+        });
+    });
+    let mut stream = tokio::net::TcpStream::connect(&server.address).await.expect("a connection");
+    let request = format!(
+        "GET /v1/sandboxes/{id}/proxy/8080/ws HTTP/1.1\r\nhost: {}\r\n\
+         connection: upgrade\r\nupgrade: echo\r\n\r\n",
+        server.address
+    );
+    stream.write_all(request.as_bytes()).await.expect("a request");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(stream.read_u8().await.expect("an answer"));
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&answer));
+    stream.write_all(b"ping").await.expect("a word");
+    let mut word = [0; 4];
+    stream.read_exact(&mut word).await.expect("its echo");
+    assert_eq!(&word, b"ping");
 }

@@ -11,7 +11,7 @@ use osb_core::{
     Runtime,
     testkit::{FakeRuntime, TestClock},
 };
-use osb_server::{Config, Overrides, RawConfig, Server};
+use osb_server::{Config, KeyConfig, Overrides, RawConfig, Server};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -38,13 +38,28 @@ impl World {
     }
 
     pub(crate) async fn serve_with(self, raw: RawConfig) -> TestServer {
+        self.serve_as(raw, |_| {}).await
+    }
+
+    /// A server that answers at once, whatever has happened by then.
+    pub(crate) async fn serve_impatiently(self) -> TestServer {
+        self.serve_as(RawConfig::default(), |config| config.patience = Duration::ZERO).await
+    }
+
+    /// A server without a key.
+    pub(crate) async fn serve_openly(self) -> TestServer {
+        self.serve_as(RawConfig::default(), |config| config.key = KeyConfig::Off).await
+    }
+
+    async fn serve_as(self, raw: RawConfig, change: impl FnOnce(&mut Config)) -> TestServer {
         let overrides = Overrides {
             listen: Some("127.0.0.1:0".parse().expect("an address")),
             data_dir: Some(self.dir.path().join("data")),
             api_key: Some(SecretString::from(KEY)),
             ..Overrides::default()
         };
-        let config = Config::new(raw, overrides).expect("a configuration");
+        let mut config = Config::new(raw, overrides).expect("a configuration");
+        change(&mut config);
         let runtime: Arc<dyn Runtime> = Arc::new(self.runtime.clone());
         let server = Server::start(config, runtime, Arc::new(self.clock.clone()))
             .await

@@ -1,7 +1,7 @@
 //! What becomes of a request when the runtime fails, dawdles or surprises.
 
 use osb_core::{
-    Exit, RuntimeError,
+    Exit, Runtime, RuntimeError,
     testkit::{Call, FakeRuntime},
 };
 use serde_json::json;
@@ -179,5 +179,40 @@ async fn a_hundred_sandboxes_are_made_and_removed_at_once() {
     let removals = paths.iter().map(|path| server.delete(path));
     let answers = futures_util::future::join_all(removals).await;
     assert!(answers.iter().all(|answer| answer.status == 204));
+    server.assert_empty().await;
+}
+
+#[tokio::test]
+async fn a_start_that_takes_long_is_answered_as_pending_and_goes_on() {
+    let server = World::new().serve_impatiently().await;
+    let gate = server.world.runtime.hold_ensures();
+    let answer = server.post("/v1/sandboxes", Some(minimal())).await;
+    assert_eq!(answer.status, 202);
+    let created = answer.json();
+    assert_eq!(created["status"]["state"], "Pending");
+    let id = created["id"].as_str().expect("an id");
+    assert_eq!(server.get(&format!("/v1/sandboxes/{id}/endpoints/44772")).await.status, 200);
+    let early = server.get(&format!("/v1/sandboxes/{id}/proxy/44772/ping")).await;
+    early.refusal(502, "BACKEND_CONNECTION_FAILED");
+    gate.open();
+    wait_for("its start", async || server.state(id).await == "Running").await;
+    assert_eq!(server.get(&format!("/v1/sandboxes/{id}/proxy/44772/ping")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_start_that_fails_after_its_answer_shows_as_failed_and_holds_nothing() {
+    let server = World::new().serve_impatiently().await;
+    let gate = server.world.runtime.hold_ensures();
+    let created = server.post("/v1/sandboxes", Some(minimal())).await.json();
+    let id = created["id"].as_str().expect("an id");
+    // The runtime loses the sandbox while it starts.
+    server.world.runtime.vanish(id.parse().expect("an id"));
+    gate.open();
+    wait_for("its end", async || server.state(id).await == "Failed").await;
+    assert_eq!(server.world.runtime.list().await.expect("a list"), []);
+    let status = server.get(&format!("/v1/sandboxes/{id}")).await.json()["status"].clone();
+    assert_eq!(status["reason"], "START_FAILED");
+    server.delete(&format!("/v1/sandboxes/{id}")).await;
+    wait_for("its removal", async || server.state(id).await == "gone").await;
     server.assert_empty().await;
 }

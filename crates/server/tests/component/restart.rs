@@ -127,3 +127,16 @@ async fn files_are_private_and_a_directory_has_one_server() {
     let second = Server::start(config, runtime, Arc::new(TestClock::default())).await;
     assert!(matches!(second, Err(StartError::InUse(_))), "{second:?}");
 }
+
+#[tokio::test]
+async fn a_pending_sandbox_that_somebody_knows_is_started_by_the_next_server() {
+    let server = World::new().serve_impatiently().await;
+    let gate = server.world.runtime.hold_ensures();
+    let id = server.create().await;
+    let world = server.stop().await;
+    gate.open();
+    // Whoever was starting it is gone with the server; the runtime lost what it had begun.
+    world.runtime.vanish(id.parse().expect("an id"));
+    let server = world.serve().await;
+    wait_for("its start", async || server.state(&id).await == "Running").await;
+}

@@ -5,7 +5,6 @@ use http::StatusCode;
 use osb_api::{ErrorBody, SandboxId, codes};
 use osb_core::{Goal, Phase};
 
-use super::PATIENCE;
 use crate::{app::App, error::ApiError, extract::Id};
 
 /// Stops every process of the sandbox; its memory is kept. Its expiry is not.
@@ -77,7 +76,7 @@ async fn change(app: &App, id: SandboxId, wanted: &'static Change) -> Result<Sta
             || record.phase().is_over()
             || record.requests != asked.requests
     });
-    let Ok(settled) = tokio::time::timeout(PATIENCE, settled).await else {
+    let Ok(settled) = tokio::time::timeout(app.patience, settled).await else {
         return Ok(StatusCode::ACCEPTED);
     };
     let Ok(record) = settled else { return Err(ApiError::no_sandbox(id)) };
