@@ -1,8 +1,8 @@
 //! The control plane: an HTTP server that turns requests into desired state, and a reconciler that
 //! turns desired state into sandboxes.
 //!
-//! Data flows one way. A request is checked ([`admission`]) and written ([`store`]); the sandbox's
-//! driver ([`reconcile`]) compares it with what the runtime sees and takes the next step; the
+//! Data flows one way. A request is checked (`admission`) and written (`store`); the sandbox's
+//! driver (`reconcile`) compares it with what the runtime sees and takes the next step; the
 //! handler waits for the record to say that it is done. Handlers never call a runtime.
 
 mod admission;
