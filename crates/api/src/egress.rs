@@ -7,7 +7,6 @@
 mod auth;
 mod binding;
 mod credential;
-mod null;
 mod policy;
 mod vault;
 

@@ -10,7 +10,6 @@ mod file;
 mod isolated;
 mod metrics;
 mod mode;
-mod nullable;
 mod pty;
 mod session;
 

@@ -11,6 +11,7 @@ pub mod execd;
 pub mod headers;
 mod id;
 pub mod lifecycle;
+mod null;
 pub mod ports;
 
 pub use error::{ErrorBody, codes};

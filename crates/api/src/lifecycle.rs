@@ -7,7 +7,6 @@ mod create;
 mod endpoint;
 mod hooks;
 mod network;
-mod null;
 mod pool;
 mod sandbox;
 mod secret;

@@ -1,7 +1,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{AuthSummary, CredentialAuth, null};
+use super::{AuthSummary, CredentialAuth};
+use crate::null;
 
 /// Which requests get which credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -1,8 +1,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::null;
-use crate::lifecycle::Secret;
+use crate::{lifecycle::Secret, null};
 
 /// A secret to keep, under a name that bindings use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -1,7 +1,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Binding, BindingSummary, Credential, CredentialSummary, null};
+use super::{Binding, BindingSummary, Credential, CredentialSummary};
+use crate::null;
 
 /// The body of `POST /credential-vault`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::nullable::nullable;
+use crate::null;
 
 /// The languages that clients know.
 pub mod languages {
@@ -27,7 +27,7 @@ pub struct CodeContext {
 /// The body of `POST /code/context`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreateContext {
-    #[serde(default, deserialize_with = "nullable")]
+    #[serde(default, deserialize_with = "null::or_default")]
     pub language: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
@@ -47,6 +47,6 @@ pub struct RunCode {
 pub struct ContextRef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    #[serde(default, deserialize_with = "nullable")]
+    #[serde(default, deserialize_with = "null::or_default")]
     pub language: String,
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::nullable::nullable;
+use crate::null;
 
 /// The body of `POST /command`: a program to run, either as shell text or as its arguments.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -31,7 +31,11 @@ pub struct RunCommand {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gid: Option<u32>,
     /// Variables for this command alone, taken literally.
-    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null::or_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub envs: BTreeMap<String, String>,
 }
 

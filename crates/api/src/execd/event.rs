@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 use utoipa::ToSchema;
 
+use crate::null;
+
 /// One event of a stream.
 ///
 /// Streams are `text/event-stream` whose frames are bare JSON followed by an empty line; see
@@ -60,7 +62,7 @@ pub struct Failure {
     /// The exception's text. For a command its exit code in digits, or `-1` after a signal.
     #[serde(default)]
     pub evalue: String,
-    #[serde(default, deserialize_with = "super::nullable::nullable")]
+    #[serde(default, deserialize_with = "null::or_default")]
     pub traceback: Vec<String>,
 }
 

@@ -2,7 +2,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{mode::Mode, nullable::nullable};
+use super::mode::Mode;
+use crate::null;
 
 /// What `stat` knows about a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -51,7 +52,7 @@ pub struct Ownership {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UploadMetadata {
     /// Where the file goes; directories on the way are made.
-    #[serde(default, deserialize_with = "nullable")]
+    #[serde(default, deserialize_with = "null::or_default")]
     pub path: String,
     #[serde(default, deserialize_with = "Mode::optional", skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
@@ -77,7 +78,7 @@ pub struct Replacement {
     /// The text to look for, never empty.
     pub old: String,
     /// What takes the place of each occurrence.
-    #[serde(default, deserialize_with = "nullable")]
+    #[serde(default, deserialize_with = "null::or_default")]
     pub new: String,
 }
 

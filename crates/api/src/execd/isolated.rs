@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::nullable::nullable;
+use crate::null;
 
 /// The body of `POST /v1/isolated/session`. At least one of `workspace` and `overlays`.
 ///
@@ -16,14 +16,14 @@ pub struct CreateIsolated {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<IsolatedWorkspace>,
     /// At most 16, with distinct absolute paths.
-    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "null::or_default", skip_serializing_if = "Vec::is_empty")]
     pub overlays: Vec<IsolatedOverlay>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<IsolatedProfile>,
     /// Further paths that may be written to.
-    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "null::or_default", skip_serializing_if = "Vec::is_empty")]
     pub extra_writable: Vec<String>,
-    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "null::or_default", skip_serializing_if = "Vec::is_empty")]
     pub binds: Vec<IsolatedBind>,
     /// Use the sandbox's network instead of none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,7 +91,7 @@ pub struct IsolatedBind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EnvPassthrough {
     pub mode: EnvMode,
-    #[serde(default, deserialize_with = "nullable")]
+    #[serde(default, deserialize_with = "null::or_default")]
     pub keys: Vec<String>,
 }
 
@@ -161,7 +161,11 @@ pub struct IsolatedListed {
 pub struct RunIsolated {
     /// Text for the session's shell.
     pub code: String,
-    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null::or_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub envs: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,
@@ -228,6 +232,6 @@ pub struct Hardening {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HardeningState {
     pub state: String,
-    #[serde(default, deserialize_with = "nullable")]
+    #[serde(default, deserialize_with = "null::or_default")]
     pub message: String,
 }

@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Hooks, NetworkPolicy, Secret, Volume, null};
+use super::{Hooks, NetworkPolicy, Secret, Volume};
+use crate::null;
 
 /// Asks for a sandbox.
 ///

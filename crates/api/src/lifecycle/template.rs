@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Pagination, Time, null};
+use super::{Pagination, Time};
+use crate::null;
 
 /// Asks to build a template. Unknown keys are refused: a build that ignores a setting costs
 /// minutes before anybody notices.

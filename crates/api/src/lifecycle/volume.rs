@@ -1,7 +1,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Secret, null};
+use super::Secret;
+use crate::null;
 
 /// Storage that outlives or is shared between sandboxes. Exactly one of `host`, `pvc` and `ossfs`
 /// says where it comes from.
