@@ -11,6 +11,13 @@ export CARGO_TARGET_DIR ?= $(CACHE)/target
 export PATH := $(PATH):$(shell echo ~)/.cargo/bin
 
 OSB := target/release/osb
+
+# Both programs are static and of one build, so that what they share is compiled once. Naming the
+# target keeps these flags away from macros and build scripts.
+HOST := $(shell rustc -vV | sed -n 's/^host: //p')
+STATIC := $(CARGO_TARGET_DIR)/$(HOST)/release
+RELEASE := RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static" \
+  cargo build --release --locked --target $(HOST) --package osb-execd --package osb-cli
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
@@ -24,10 +31,9 @@ build: ## Build target/release/osb
 	@mkdir -p "$(CARGO_TARGET_DIR)" $(dir $(OSB))
 	@# Another clone may build at the same moment: whose binary is copied must not be a matter of luck.
 	@exec 9>"$(CARGO_TARGET_DIR)/.osb-build"; flock 9; \
-	cargo build --release --locked --package osb-cli; \
-	if ! [ "$(CARGO_TARGET_DIR)/release/osb" -ef $(OSB) ]; then \
-	  cp "$(CARGO_TARGET_DIR)/release/osb" $(OSB).new; mv $(OSB).new $(OSB); \
-	fi
+	$(RELEASE) --bin execd; \
+	OSB_EXECD="$(STATIC)/execd" $(RELEASE) --bin osb; \
+	cp "$(STATIC)/osb" $(OSB).new; mv $(OSB).new $(OSB)
 
 test: build ## Run all tests, those with the published clients included
 	@OSB="$$PWD/$(OSB)" tests/run $(SUITES)

@@ -21,6 +21,10 @@ const SOURCES: &[&str] = &[
     "crates/sys/src",
 ];
 
+/// Names a static execd that is built already, as `make build` does to compile what execd and the
+/// server share only once.
+const READY: &str = "OSB_EXECD";
+
 /// Static, so that it runs in any image, and at a fixed address, so that no page of it is private
 /// to a sandbox because of relocations.
 const RUSTFLAGS: &str = "-C target-feature=+crt-static -C relocation-model=static";
@@ -40,12 +44,20 @@ fn main() {
     for source in SOURCES {
         println!("cargo::rerun-if-changed={}", root.join(source).display());
     }
+    println!("cargo::rerun-if-env-changed={READY}");
     let out = variable("OUT_DIR");
+    if let Some(ready) = optional(READY) {
+        println!("cargo::rerun-if-changed={}", ready.display());
+        return keep(&ready, &out);
+    }
     let target_dir = target_dir(&out).join("execd");
     let triple = variable("TARGET");
     build(&root, &target_dir, &triple);
-    let built = target_dir.join(&triple).join("execd/execd");
-    if let Err(error) = fs::copy(&built, out.join("execd")) {
+    keep(&target_dir.join(&triple).join("execd/execd"), &out);
+}
+
+fn keep(built: &Path, out: &Path) {
+    if let Err(error) = fs::copy(built, out.join("execd")) {
         panic!("cannot copy {}: {error}", built.display());
     }
 }
@@ -79,10 +91,14 @@ fn target_dir(out: &Path) -> PathBuf {
     tagged.unwrap_or(out).to_owned()
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is how cargo speaks to build scripts")]
 fn variable(name: &str) -> PathBuf {
-    match env::var_os(name) {
-        Some(value) => value.into(),
+    match optional(name) {
+        Some(value) => value,
         None => panic!("cargo did not set {name}"),
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is how cargo speaks to build scripts")]
+fn optional(name: &str) -> Option<PathBuf> {
+    env::var_os(name).map(PathBuf::from)
 }

@@ -2,13 +2,13 @@
 //!
 //! The directory is made first and goes last, so whatever a crash leaves can be found by it:
 //!
-//! ```text
-//! sandboxes/<id>/state.json   the spec and the range of ids
-//!               /upper/       the sandbox's own files
-//!               /work/        the overlay's own
-//!               /execd.sock   where execd listens; nobody inside can see it
-//!               /exit.json    how it ended, once it has
-//! ```
+//! | in `sandboxes/<id>` | what it is |
+//! | --- | --- |
+//! | `state.json` | the spec and the range of ids |
+//! | `upper` | the sandbox's own files |
+//! | `work` | the overlay's own |
+//! | `execd.sock` | where execd listens; nobody inside can see it |
+//! | `exit.json` | how it ended, once it has |
 
 use std::{
     io,
