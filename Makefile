@@ -14,10 +14,11 @@ OSB := target/release/osb
 
 # Both programs are static and of one build, so that what they share is compiled once. Naming the
 # target keeps these flags away from macros and build scripts.
-HOST := $(shell rustc -vV | sed -n 's/^host: //p')
+HOST := $(shell PATH="$(PATH)" rustc -vV | sed -n 's/^host: //p')
 STATIC := $(CARGO_TARGET_DIR)/$(HOST)/release
-RELEASE := RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static" \
-  cargo build --release --locked --target $(HOST) --package osb-execd --package osb-cli
+STATIC_FLAGS := RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static"
+RELEASE := $(STATIC_FLAGS) cargo build --release --locked --target $(HOST) \
+  --package osb-execd --package osb-cli
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
@@ -39,7 +40,7 @@ test: build ## Run all tests, those with the published clients included
 	@OSB="$$PWD/$(OSB)" tests/run $(SUITES)
 
 bench: build ## Measure the promises of SPECIFICATION.md
-	@cargo run --quiet --release --locked --package xtask -- bench --osb $(OSB) $(BENCH)
+	@$(STATIC_FLAGS) cargo run --quiet --release --locked --target $(HOST) --package xtask -- bench --osb $(OSB) $(BENCH)
 
 lint: $(DENY) ## Check formatting, lints, house rules, licences and generated files
 	cargo fmt --all --check
