@@ -13,6 +13,9 @@ fn main() -> ExitCode {
     // Neither the memory of this process, with the token in it, nor its descriptors are for the
     // programs of the sandbox.
     let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // Nor is what our own parent may have left open. Kernels and filters too old for this call are
+    // found under runtimes that leave nothing open.
+    drop(osb_sys::inherited::keep_to_ourselves());
     let started = Args::parse().start().and_then(|start| {
         hidden.map_err(|error| osb_execd::StartError::Hide(error.into()))?;
         run(start)

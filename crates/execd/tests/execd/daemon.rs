@@ -1,0 +1,206 @@
+//! A running execd and a client for it.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Stdio},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use hyper::{
+    body::Incoming,
+    client::conn::http1::{self, SendRequest},
+};
+use hyper_util::rt::TokioIo;
+use osb_api::{
+    ErrorBody,
+    execd::{Event, EventKind},
+};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+};
+use tokio_util::task::TaskTracker;
+
+pub(crate) type Body = BoxBody<Bytes, std::io::Error>;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An execd that ends with this value.
+pub(crate) struct Daemon {
+    child: Child,
+    port: u16,
+}
+
+impl Daemon {
+    pub(crate) fn start() -> Self {
+        Self::with(&[], &[])
+    }
+
+    pub(crate) fn with(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut child = osb_sys::command::command(env!("CARGO_BIN_EXE_execd"))
+            .args(["--port", "0"])
+            .args(arguments)
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", "/root")
+            .envs(variables.iter().copied())
+            .current_dir("/")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port = line.trim().rsplit(':').next().unwrap().parse().unwrap();
+        Self { child, port }
+    }
+
+    pub(crate) async fn connect(&self) -> Connection {
+        Connection::over(TcpStream::connect(("127.0.0.1", self.port)).await.unwrap()).await
+    }
+
+    pub(crate) async fn send(&self, request: Request<Body>) -> Response<Incoming> {
+        self.connect().await.send(request).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Response<Incoming> {
+        self.send(request(Method::GET, path, "")).await
+    }
+
+    /// Runs a command to its end.
+    pub(crate) async fn run(&self, command: Value) -> Vec<Event> {
+        let response = self.send(request(Method::POST, "/command", command.to_string())).await;
+        events(response).await
+    }
+
+    /// Runs a command that must fail before it begins.
+    pub(crate) async fn refused(&self, command: Value) -> (StatusCode, ErrorBody) {
+        error(self.send(request(Method::POST, "/command", command.to_string())).await).await
+    }
+
+    /// The memory that the daemon has in use, in KiB.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = osb_sys::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// One connection, closed when this value and the answers' bodies are dropped.
+pub(crate) struct Connection(SendRequest<Body>);
+
+impl Connection {
+    pub(crate) async fn to_socket(path: &Path) -> Self {
+        Self::over(UnixStream::connect(path).await.unwrap()).await
+    }
+
+    async fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        TaskTracker::new().spawn(connection);
+        Self(sender)
+    }
+
+    pub(crate) async fn send(&mut self, request: Request<Body>) -> Response<Incoming> {
+        self.0.send_request(request).await.unwrap()
+    }
+}
+
+pub(crate) fn request(method: Method, path: &str, body: impl Into<Bytes>) -> Request<Body> {
+    let body = Full::new(body.into()).map_err(|never| match never {}).boxed();
+    Request::builder().method(method).uri(path).header(header::HOST, "sandbox").body(body).unwrap()
+}
+
+pub(crate) async fn bytes(response: Response<Incoming>) -> Bytes {
+    response.into_body().collect().await.unwrap().to_bytes()
+}
+
+/// The events of a stream that ended well.
+pub(crate) async fn events(response: Response<Incoming>) -> Vec<Event> {
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
+    parse(&bytes(response).await)
+}
+
+/// The complete frames in some bytes, which must be all there is.
+pub(crate) fn parse(bytes: &[u8]) -> Vec<Event> {
+    let text = std::str::from_utf8(bytes).unwrap();
+    let frames = text.strip_suffix("\n\n").unwrap().split("\n\n");
+    frames.map(|frame| serde_json::from_str(frame).unwrap()).collect()
+}
+
+/// An answer that must be an error with a body as clients want it.
+pub(crate) async fn error(response: Response<Incoming>) -> (StatusCode, ErrorBody) {
+    let status = response.status();
+    assert!(!status.is_success(), "{status}");
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json; charset=utf-8");
+    let body: ErrorBody = serde_json::from_slice(&bytes(response).await).unwrap();
+    assert!(!body.message.is_empty());
+    (status, body)
+}
+
+pub(crate) fn kinds(events: &[Event]) -> Vec<EventKind> {
+    events.iter().map(|event| event.kind).collect()
+}
+
+pub(crate) fn texts(events: &[Event], kind: EventKind) -> Vec<&str> {
+    let of_kind = events.iter().filter(|event| event.kind == kind);
+    of_kind.map(|event| event.text.as_deref().unwrap()).collect()
+}
+
+pub(crate) fn stdout(events: &[Event]) -> Vec<&str> {
+    texts(events, EventKind::Stdout)
+}
+
+/// The exit code of a command as clients find it: from the last event alone.
+pub(crate) fn outcome(events: &[Event]) -> &str {
+    let (last, before) = events.split_last().unwrap();
+    let terminal = [EventKind::Error, EventKind::ExecutionComplete];
+    assert!(before.iter().all(|event| !terminal.contains(&event.kind)), "{events:?}");
+    match last.kind {
+        EventKind::ExecutionComplete => "0",
+        EventKind::Error => {
+            let failure = last.error.as_ref().unwrap();
+            assert_eq!(failure.ename, "CommandExecError");
+            &failure.evalue
+        }
+        _ => panic!("{last:?} ends nothing"),
+    }
+}
+
+/// Waits until something is true, and fails the test if it never is.
+pub(crate) async fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+pub(crate) fn is_alive(pid: &str) -> bool {
+    state(pid).is_some_and(|state| state != 'Z')
+}
+
+/// The letter by which the kernel tells what a process does.
+pub(crate) fn state(pid: &str) -> Option<char> {
+    let stat = osb_sys::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+pub(crate) fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("skipped: it needs root");
+    }
+    root
+}
