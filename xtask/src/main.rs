@@ -23,7 +23,7 @@ struct Arguments {
 enum Task {
     /// Check what neither the compiler nor clippy checks: sizes, names, dependencies, text.
     Tidy,
-    /// Write `specs/*.yaml` from the code.
+    /// Write `specs/` from the code.
     Spec(spec::Options),
     /// Measure a real server and print the table of promises.
     Bench(bench::Options),

@@ -1,4 +1,4 @@
-//! Writes `specs/*.yaml` from the wire types and the operations of each API.
+//! Writes `specs/` from the wire types and the operations of each API.
 
 mod api;
 mod diagnostics;
@@ -25,10 +25,8 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut stale = Vec::new();
-    for api in all() {
-        let path = format!("specs/{}.yaml", api.name());
+    for (path, wanted) in documents()? {
         let place = checkout::root().join(&path);
-        let wanted = yaml(&api)?;
         if osb_sys::fs::read_to_string(&place).is_ok_and(|found| found == wanted) {
             continue;
         }
@@ -50,11 +48,32 @@ fn all() -> [Api; 4] {
     [lifecycle::api(), execd::api(), egress::api(), diagnostics::api()]
 }
 
+/// Every file that is written, with its content.
+fn documents() -> Result<Vec<(String, String)>> {
+    let mut documents = Vec::new();
+    for api in all() {
+        documents.push((format!("specs/{}.yaml", api.name()), yaml(&api)?));
+    }
+    // What the server says of itself: crates/server carries this file.
+    documents.push(("specs/lifecycle.json".to_owned(), json(&lifecycle::api())?));
+    Ok(documents)
+}
+
+fn json(api: &Api) -> Result<String> {
+    let body = serde_json::to_string_pretty(&api.document())
+        .with_context(|| format!("cannot write the {} API as JSON", api.name()))?;
+    Ok(without_links(&body) + "\n")
+}
+
+/// Descriptions come from the code's documentation, whose links lead nowhere here.
+fn without_links(document: &str) -> String {
+    document.replace("[`", "`").replace("`]", "`")
+}
+
 fn yaml(api: &Api) -> Result<String> {
     let body = serde_saphyr::to_string(&api.document())
         .with_context(|| format!("cannot write the {} API as YAML", api.name()))?;
-    // Descriptions come from the code's documentation, whose links lead nowhere here.
-    let body = body.replace("[`", "`").replace("`]", "`");
+    let body = without_links(&body);
     let mut document =
         "# Written by `cargo xtask spec`. Change the code, not this file.\n".to_owned();
     for line in body.lines() {
@@ -72,9 +91,7 @@ mod tests {
 
     #[test]
     fn documents_are_the_same_every_time() {
-        for (one, two) in all().iter().zip(all().iter()) {
-            assert_eq!(yaml(one).unwrap(), yaml(two).unwrap());
-        }
+        assert_eq!(documents().unwrap(), documents().unwrap());
     }
 
     #[test]

@@ -1,6 +1,5 @@
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use osb_api::SandboxId;
 use osb_core::Clock;
 use osb_gateway::Gateway;
@@ -26,7 +25,6 @@ pub(crate) struct Parts {
     pub(crate) public_host: Option<PublicHost>,
     /// Where the server listens, for clients that do not say whom they ask.
     pub(crate) local_host: String,
-    pub(crate) openapi: Bytes,
 }
 
 impl Parts {

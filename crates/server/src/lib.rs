@@ -14,7 +14,6 @@ mod cors;
 mod error;
 mod extract;
 mod key;
-mod openapi;
 mod place;
 mod query;
 mod reconcile;
@@ -28,7 +27,6 @@ mod view;
 
 pub use config::{AuthMode, Config, ConfigError, KeyConfig, Overrides, PublicHost, RawConfig};
 pub use key::ApiKeySource;
-pub use openapi::openapi;
 pub use reconcile::StartupError;
 pub use server::{Server, StartError};
 pub use store::StoreError;

@@ -6,11 +6,6 @@ mod proxy;
 mod sandboxes;
 mod service;
 
-pub(crate) use self::{
-    endpoints::Documented as EndpointRoutes, sandboxes::Documented as SandboxRoutes,
-    service::Documented as ServiceRoutes,
-};
-
 use axum::{
     Router, middleware,
     routing::{any, get, patch, post},

@@ -10,7 +10,6 @@ use std::{
 };
 
 use axum::Router;
-use bytes::Bytes;
 use osb_core::{Clock, Runtime};
 use osb_gateway::Gateway;
 use osb_sys::fs::PathError;
@@ -23,7 +22,6 @@ use crate::{
     config::Config,
     connections,
     key::{self, ApiKeySource},
-    openapi::openapi,
     reconcile::{Reconciler, StartupError},
     routes,
     store::{Store, StoreError},
@@ -62,8 +60,6 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error("cannot take over the sandboxes of this host")]
     Sandboxes(#[from] StartupError),
-    #[error("cannot write the description of the API")]
-    OpenApi(#[source] serde_json::Error),
 }
 
 impl Server {
@@ -84,7 +80,6 @@ impl Server {
         let gateway = Gateway::new(Arc::clone(&runtime));
         let reconciler = Reconciler::start(runtime, Arc::clone(&store), Arc::clone(&clock)).await?;
         let driving = reconciler.stop_on_drop();
-        let openapi = serde_json::to_vec(&openapi()).map_err(StartError::OpenApi)?;
         let app = Arc::new(Parts {
             store,
             reconciler,
@@ -96,7 +91,6 @@ impl Server {
             patience: config.patience,
             public_host: config.public_host,
             local_host: address.to_string(),
-            openapi: Bytes::from(openapi),
         });
         let routes = routes::router(&app);
         Ok(Self { listener, address, key_source, app, routes, _driving: driving, _lock: lock })

@@ -22,10 +22,8 @@ pub(crate) fn api() -> Api {
         description: "Make, find, keep and end sandboxes. Every path exists with and without the \
                       prefix `/v1`, except where it says otherwise. Every answer carries \
                       `X-Request-ID`; optional fields that are absent are left out, never null.",
-        server: (
-            "http://127.0.0.1:8080/v1",
-            "A server on this machine, as `osb server` starts it.",
-        ),
+        // Relative, because every server hands this document out.
+        server: ("/v1", "The server that this comes from; by default http://127.0.0.1:8080."),
         key: (headers::API_KEY, "The server's API key."),
         tags: vec![
             ("sandboxes", "Sandboxes and their lives."),
@@ -44,11 +42,13 @@ fn service() -> Vec<Operation> {
     vec![
         get("health", "/health", "Whether the server answers")
             .describe("Only without the prefix `/v1`.")
+            .at_root()
             .tag("service")
             .open()
             .answers(200, "It does.", one::<wire::Health>()),
         get("version", "/version", "The server's version")
             .describe("Only without the prefix `/v1`.")
+            .at_root()
             .tag("service")
             .open()
             .answers(200, "The version.", one::<wire::Version>()),
@@ -64,9 +64,14 @@ fn service() -> Vec<Operation> {
 fn sandboxes() -> Vec<Operation> {
     vec![
         post("createSandbox", "/sandboxes", "Make a sandbox")
+            .describe(
+                "Answers once it runs; one that needs longer than 25 seconds is answered as \
+                 `Pending`. A sandbox that cannot be started leaves nothing behind, and neither \
+                 does one whose client went away.",
+            )
             .tag("sandboxes")
             .body(one::<wire::CreateSandboxRequest>())
-            .answers(202, "The sandbox, which can be used.", one::<wire::CreateSandboxResponse>())
+            .answers_with_location(202, "The sandbox.", one::<wire::CreateSandboxResponse>())
             .errors(&[400, 401, 403, 404, 409, 413, 429, 500]),
         get("listSandboxes", "/sandboxes", "List sandboxes, newest first")
             .tag("sandboxes")
@@ -78,6 +83,10 @@ fn sandboxes() -> Vec<Operation> {
             .answers(200, "The sandbox.", one::<wire::Sandbox>())
             .errors(&[401, 403, 404, 500]),
         delete("deleteSandbox", "/sandboxes/{sandboxId}", "End a sandbox and remove its traces")
+            .describe(
+                "Answers once it is gone. A removal that fails is tried again until it succeeds; \
+                 until then the sandbox is `Stopping`.",
+            )
             .tag("sandboxes")
             .empty(204, "Nothing of it is left.")
             .errors(&[401, 403, 404, 409, 500]),
@@ -93,6 +102,7 @@ fn sandboxes() -> Vec<Operation> {
             .answers(200, "When it ends now.", one::<wire::RenewExpirationResponse>())
             .errors(&[400, 401, 403, 404, 409, 500]),
         post("pauseSandbox", "/sandboxes/{sandboxId}/pause", "Stop it and keep its memory")
+            .describe("Every process stops; the time until the expiry does not.")
             .tag("sandboxes")
             .empty(202, "It stops.")
             .errors(&[401, 403, 404, 409, 500, 501]),
@@ -106,6 +116,10 @@ fn sandboxes() -> Vec<Operation> {
 fn endpoints() -> Vec<Operation> {
     vec![
         get("getEndpoint", "/sandboxes/{sandboxId}/endpoints/{port}", "Where a port is reached")
+            .describe(
+                "Says what calls to the port must carry, too. All ports are reached through this \
+                 server. Nothing is checked: the port may get its listener later.",
+            )
             .tag("endpoints")
             .query::<wire::EndpointQuery>()
             .answers(200, "The endpoint.", one::<wire::Endpoint>())

@@ -2,8 +2,9 @@ use osb_api::ErrorBody;
 use utoipa::{
     IntoParams, ToSchema,
     openapi::{
-        ArrayBuilder, ContentBuilder, Deprecated, HeaderBuilder, HttpMethod, ObjectBuilder,
-        PathItem, Ref, RefOr, Required, ResponseBuilder, Schema, SecurityRequirement, Type,
+        ArrayBuilder, ContentBuilder, Deprecated, Header, HeaderBuilder, HttpMethod, ObjectBuilder,
+        PathItem, Ref, RefOr, Required, ResponseBuilder, Schema, SecurityRequirement,
+        ServerBuilder, Type,
         path::{OperationBuilder, ParameterBuilder, ParameterIn},
         request_body::RequestBodyBuilder,
         schema::{KnownFormat, SchemaFormat, SchemaType},
@@ -51,7 +52,7 @@ impl Operation {
                     .name(name)
                     .parameter_in(ParameterIn::Path)
                     .required(Required::True)
-                    .schema(Some(text_schema())),
+                    .schema(Some(place_schema(name))),
             );
         }
         Self { method, path, described: operation.build(), asked: Vec::new(), answered: Vec::new() }
@@ -95,6 +96,11 @@ impl Operation {
     /// Needs no key.
     pub(crate) fn open(self) -> Self {
         self.change(|o| o.securities(Some([SecurityRequirement::default()])))
+    }
+
+    /// Served at the root of the server, whatever the other operations are served below.
+    pub(crate) fn at_root(self) -> Self {
+        self.change(|o| o.servers(Some([ServerBuilder::new().url("/").build()])))
     }
 
     pub(crate) fn query<Q: IntoParams>(self) -> Self {
@@ -156,24 +162,23 @@ impl Operation {
     /// Succeeds with a body of another kind.
     pub(crate) fn answers_as(mut self, media: &str, status: u16, text: &str, shape: Shape) -> Self {
         self.answered.extend(shape.components);
-        let response = ResponseBuilder::new()
-            .description(text)
-            .content(media, ContentBuilder::new().schema(Some(shape.schema)).build())
-            .build();
+        let response = response(media, text, shape.schema);
         self.change(|o| o.response(status.to_string(), response))
     }
 
-    /// Succeeds with a text that continues at the cursor in `header`.
-    pub(crate) fn answers_log(self, header: &str) -> Self {
-        let cursor = HeaderBuilder::new()
-            .description(Some("Where the next read starts."))
-            .schema(Some(ObjectBuilder::new().schema_type(Type::Integer)))
-            .build();
-        let response = ResponseBuilder::new()
-            .description("What was written from the cursor on.")
-            .content("text/plain", ContentBuilder::new().schema(Some(text_schema())).build())
-            .header(header, cursor)
-            .build();
+    /// Succeeds with a JSON body, and says in a header where the thing is from now on.
+    pub(crate) fn answers_with_location(mut self, status: u16, text: &str, shape: Shape) -> Self {
+        self.answered.extend(shape.components);
+        let place = header("The path of what was made.", Type::String);
+        let response = response(JSON, text, shape.schema).header("Location", place);
+        self.change(|o| o.response(status.to_string(), response))
+    }
+
+    /// Succeeds with a text that continues at the `cursor` in the header of that name.
+    pub(crate) fn answers_log(self, cursor: &str) -> Self {
+        let response =
+            response("text/plain", "What was written from the cursor on.", text_schema())
+                .header(cursor, header("Where the next read starts.", Type::Integer));
         self.change(|o| o.response("200", response))
     }
 
@@ -195,6 +200,19 @@ impl Operation {
             operation.change(|o| o.response(status.to_string(), response))
         })
     }
+}
+
+fn response(media: &str, text: &str, schema: RefOr<Schema>) -> ResponseBuilder {
+    ResponseBuilder::new()
+        .description(text)
+        .content(media, ContentBuilder::new().schema(Some(schema)).build())
+}
+
+fn header(text: &str, kind: Type) -> Header {
+    HeaderBuilder::new()
+        .description(Some(text))
+        .schema(Some(ObjectBuilder::new().schema_type(kind)))
+        .build()
 }
 
 /// The names in the braces of a path.
@@ -283,6 +301,22 @@ pub(crate) fn form<M: ToSchema>() -> Shape {
         .required("metadata")
         .required("file");
     Shape { schema: parts.into(), components: metadata.components }
+}
+
+/// What may stand in a path where it has this name in braces.
+fn place_schema(name: &str) -> RefOr<Schema> {
+    match name {
+        "sandboxId" => {
+            let format = SchemaFormat::KnownFormat(KnownFormat::Uuid);
+            ObjectBuilder::new().schema_type(Type::String).format(Some(format)).into()
+        }
+        "port" => ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .minimum(Some(1))
+            .maximum(Some(u16::MAX))
+            .into(),
+        _ => text_schema(),
+    }
 }
 
 fn text_schema() -> RefOr<Schema> {

@@ -8,11 +8,10 @@ use axum::{
 };
 use http::{HeaderMap, Uri, header};
 use osb_api::{
-    ErrorBody, SandboxId, codes,
+    codes,
     lifecycle::{Endpoint, EndpointQuery},
     ports,
 };
-use utoipa::OpenApi;
 
 use crate::{
     app::{App, Parts},
@@ -27,10 +26,6 @@ use crate::{
 ///
 /// All ports are reached through this server. Nothing is checked: the port may get its listener
 /// later.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/endpoints/{port}", tag = "sandboxes",
-    params(("id" = SandboxId, Path), ("port" = u16, Path), EndpointQuery),
-    responses((status = 200, body = Endpoint), (status = 400, body = ErrorBody),
-        (status = 401, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn get(
     State(app): State<App>,
     Id(id): Id,
@@ -99,7 +94,3 @@ fn tokens(record: &Record, port: u16) -> BTreeMap<String, String> {
         .map(|(name, token)| (name.to_owned(), token.reveal().to_owned()))
         .collect()
 }
-
-#[derive(OpenApi)]
-#[openapi(paths(get))]
-pub(crate) struct Documented;

@@ -7,11 +7,10 @@ mod pause;
 use axum::{Json as JsonBody, extract::State};
 use http::{HeaderName, StatusCode, Uri, header};
 use osb_api::{
-    ErrorBody, SandboxId, codes,
+    codes,
     lifecycle::{CreateSandboxRequest, CreateSandboxResponse, Sandbox},
 };
 use osb_core::Goal;
-use utoipa::OpenApi;
 
 pub(super) use self::{
     change::{metadata, renew},
@@ -30,13 +29,6 @@ use crate::{
 ///
 /// Answers once it runs; one that needs longer than 25 seconds is answered as `Pending`. A sandbox
 /// that cannot be started leaves nothing behind, and neither does one whose client went away.
-#[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes",
-    request_body = CreateSandboxRequest,
-    responses(
-        (status = 202, body = CreateSandboxResponse, headers(("Location" = String))),
-        (status = 400, body = ErrorBody), (status = 401, body = ErrorBody),
-        (status = 413, body = ErrorBody), (status = 429, body = ErrorBody),
-        (status = 500, body = ErrorBody)))]
 pub(super) async fn create(
     State(app): State<App>,
     uri: Uri,
@@ -49,10 +41,6 @@ pub(super) async fn create(
 }
 
 /// Shows a sandbox.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}", tag = "sandboxes",
-    params(("id" = SandboxId, Path)),
-    responses((status = 200, body = Sandbox), (status = 401, body = ErrorBody),
-        (status = 404, body = ErrorBody)))]
 pub(super) async fn get(State(app): State<App>, Id(id): Id) -> Result<JsonBody<Sandbox>, ApiError> {
     Ok(JsonBody(view::sandbox(&*app.record(id)?)))
 }
@@ -61,10 +49,6 @@ pub(super) async fn get(State(app): State<App>, Id(id): Id) -> Result<JsonBody<S
 ///
 /// Answers once it is gone. A removal that fails is tried again until it succeeds; until then the
 /// sandbox is `Stopping`.
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}", tag = "sandboxes",
-    params(("id" = SandboxId, Path)),
-    responses((status = 204), (status = 401, body = ErrorBody), (status = 404, body = ErrorBody),
-        (status = 500, body = ErrorBody)))]
 pub(super) async fn delete(State(app): State<App>, Id(id): Id) -> Result<StatusCode, ApiError> {
     let mut versions = app.store.index().subscribe(id).ok_or_else(|| ApiError::no_sandbox(id))?;
     let asked = app
@@ -86,16 +70,3 @@ pub(super) async fn delete(State(app): State<App>, Id(id): Id) -> Result<StatusC
         "the sandbox could not be removed yet; it is tried again until it is gone",
     ))
 }
-
-#[derive(OpenApi)]
-#[openapi(paths(
-    create,
-    list::list,
-    get,
-    delete,
-    change::metadata,
-    change::renew,
-    pause::pause,
-    pause::resume
-))]
-pub(crate) struct Documented;

@@ -10,6 +10,9 @@ use serde_json::json;
 
 use crate::harness::{TestServer, World};
 
+/// The id of no sandbox.
+const STRANGER: &str = "00000000-0000-4000-8000-000000000000";
+
 #[tokio::test]
 async fn the_server_speaks_of_itself_without_a_key() {
     let server = TestServer::start().await;
@@ -21,12 +24,34 @@ async fn the_server_speaks_of_itself_without_a_key() {
         let answer = server.send(request.expect("a request")).await;
         assert_eq!((answer.status, answer.json()), (200, expected));
     }
+}
+
+#[tokio::test]
+async fn everything_in_the_document_is_answered() {
+    let server = TestServer::start().await;
     let request = server.bare_request(Method::GET, "/openapi.json").body(Full::default());
     let document = server.send(request.expect("a request")).await.json();
-    for path in ["/v1/sandboxes", "/v1/sandboxes/{id}", "/v1/sandboxes/{id}/endpoints/{port}"] {
-        assert!(document["paths"][path].is_object(), "{path} is not documented");
-    }
+    assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
     assert!(document["components"]["schemas"]["CreateSandboxRequest"].is_object());
+
+    let paths = document["paths"].as_object().expect("paths");
+    assert!(paths.contains_key("/sandboxes/{sandboxId}/endpoints/{port}"));
+    for (path, operations) in paths {
+        for (method, operation) in operations.as_object().expect("operations") {
+            let base = operation.get("servers").unwrap_or_else(|| &document["servers"]);
+            let base = base[0]["url"].as_str().expect("a place").trim_end_matches('/');
+            let path = path.replace("{sandboxId}", STRANGER).replace("{port}", "44772");
+            let method = method.to_uppercase().parse().expect("a method");
+            let answer = server.call(method, &format!("{base}{path}"), Some(json!({}))).await;
+
+            let status = answer.status.to_string();
+            let known = operation["responses"].as_object().expect("responses");
+            assert!(known.contains_key(&status), "{path} may not answer {answer:?}");
+            if answer.status >= 400 {
+                assert_ne!(answer.json()["code"], "GENERAL::NOT_FOUND", "{path}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

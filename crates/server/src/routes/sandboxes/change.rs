@@ -2,7 +2,7 @@
 
 use axum::{Json as JsonBody, extract::State};
 use osb_api::{
-    ErrorBody, SandboxId, codes,
+    codes,
     lifecycle::{MetadataPatch, RenewExpirationRequest, RenewExpirationResponse, Sandbox, Time},
 };
 use osb_core::{Goal, check_labels};
@@ -16,11 +16,6 @@ use crate::{
 };
 
 /// Changes labels: text sets one, `null` removes one, absent ones stay.
-#[utoipa::path(patch, path = "/v1/sandboxes/{id}/metadata", tag = "sandboxes",
-    params(("id" = SandboxId, Path)),
-    request_body = std::collections::BTreeMap<String, Option<String>>,
-    responses((status = 200, body = Sandbox), (status = 400, body = ErrorBody),
-        (status = 401, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(crate) async fn metadata(
     State(app): State<App>,
     Id(id): Id,
@@ -48,11 +43,6 @@ pub(crate) async fn metadata(
 }
 
 /// Sets when the sandbox ends by itself.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/renew-expiration", tag = "sandboxes",
-    params(("id" = SandboxId, Path)), request_body = RenewExpirationRequest,
-    responses((status = 200, body = RenewExpirationResponse), (status = 400, body = ErrorBody),
-        (status = 401, body = ErrorBody), (status = 404, body = ErrorBody),
-        (status = 409, body = ErrorBody)))]
 pub(crate) async fn renew(
     State(app): State<App>,
     Id(id): Id,

@@ -5,7 +5,7 @@ use axum::{
     extract::{RawQuery, State},
 };
 use osb_api::{
-    ErrorBody, codes,
+    codes,
     lifecycle::{ListSandboxesQuery, ListSandboxesResponse, Pagination},
 };
 
@@ -14,9 +14,6 @@ use crate::{app::App, error::ApiError, query, record::Record, view};
 const MAX_PAGE_SIZE: u64 = 200;
 
 /// Lists sandboxes, newest first.
-#[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes", params(ListSandboxesQuery),
-    responses((status = 200, body = ListSandboxesResponse), (status = 400, body = ErrorBody),
-        (status = 401, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<App>,
     RawQuery(raw): RawQuery,

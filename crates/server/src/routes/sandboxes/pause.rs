@@ -2,25 +2,17 @@
 
 use axum::extract::State;
 use http::StatusCode;
-use osb_api::{ErrorBody, SandboxId, codes};
+use osb_api::{SandboxId, codes};
 use osb_core::{Goal, Phase};
 
 use crate::{app::App, error::ApiError, extract::Id};
 
 /// Stops every process of the sandbox; its memory is kept. Its expiry is not.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/pause", tag = "sandboxes",
-    params(("id" = SandboxId, Path)),
-    responses((status = 202), (status = 401, body = ErrorBody), (status = 404, body = ErrorBody),
-        (status = 409, body = ErrorBody), (status = 500, body = ErrorBody)))]
 pub(crate) async fn pause(State(app): State<App>, Id(id): Id) -> Result<StatusCode, ApiError> {
     change(&app, id, &PAUSE).await
 }
 
 /// Lets a paused sandbox go on.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/resume", tag = "sandboxes",
-    params(("id" = SandboxId, Path)),
-    responses((status = 202), (status = 401, body = ErrorBody), (status = 404, body = ErrorBody),
-        (status = 409, body = ErrorBody), (status = 500, body = ErrorBody)))]
 pub(crate) async fn resume(State(app): State<App>, Id(id): Id) -> Result<StatusCode, ApiError> {
     change(&app, id, &RESUME).await
 }
