@@ -1,12 +1,12 @@
 //! Wire types of the diagnostics API: what happened in and around a sandbox.
 
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
 use crate::lifecycle::Time;
 
 /// Logs or events of a sandbox, in the answer itself or behind a URL.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Diagnostics {
     pub sandbox_id: String,
@@ -14,7 +14,7 @@ pub struct Diagnostics {
     /// The scope that was asked for.
     pub scope: String,
     pub delivery: Delivery,
-    #[schema(examples("text/plain; charset=utf-8"))]
+    #[cfg_attr(feature = "schema", schema(examples("text/plain; charset=utf-8")))]
     pub content_type: String,
     /// With [`Delivery::Inline`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,14 +34,16 @@ pub struct Diagnostics {
     pub warnings: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DiagnosticsKind {
     Logs,
     Events,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Delivery {
     Inline,
@@ -49,13 +51,13 @@ pub enum Delivery {
 }
 
 /// Which logs to show.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub struct LogsQuery {
     /// `container` or `all`, in any case. Without it the answer is plain text.
     pub scope: Option<String>,
     /// How many lines from the end, for plain text.
-    #[param(minimum = 1, maximum = 10000, default = 100)]
+    #[cfg_attr(feature = "schema", param(minimum = 1, maximum = 10000, default = 100))]
     pub tail: Option<u32>,
     /// How far back, such as `10m`, for plain text.
     pub since: Option<String>,
@@ -64,21 +66,21 @@ pub struct LogsQuery {
 }
 
 /// Which events to show.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub struct EventsQuery {
     /// `runtime` or `all`, in any case. Without it the answer is plain text.
     pub scope: Option<String>,
-    #[param(minimum = 1, maximum = 500, default = 50)]
+    #[cfg_attr(feature = "schema", param(minimum = 1, maximum = 500, default = 50))]
     pub limit: Option<u32>,
 }
 
 /// How much the summary holds.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub struct SummaryQuery {
-    #[param(minimum = 1, maximum = 10000, default = 50)]
+    #[cfg_attr(feature = "schema", param(minimum = 1, maximum = 10000, default = 50))]
     pub tail: Option<u32>,
-    #[param(minimum = 1, maximum = 500, default = 20)]
+    #[cfg_attr(feature = "schema", param(minimum = 1, maximum = 500, default = 20))]
     pub event_limit: Option<u32>,
 }

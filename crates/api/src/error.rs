@@ -1,13 +1,13 @@
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// The body of every answer that is not a success.
 ///
 /// Both fields are always present: published clients look both up without asking.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ErrorBody {
     /// A constant from [`codes`], for programs.
-    #[schema(examples("SANDBOX::INVALID_PARAMETER"))]
+    #[cfg_attr(feature = "schema", schema(examples("SANDBOX::INVALID_PARAMETER")))]
     pub code: String,
     /// What went wrong and what to do, for people.
     pub message: String,

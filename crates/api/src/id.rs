@@ -1,7 +1,6 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Text that is not an id of ours. Routes answer it as "no such thing", never as bad input.
@@ -14,11 +13,10 @@ pub struct InvalidId {
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(
-            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
-        )]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         #[serde(transparent)]
-        #[schema(value_type = String, format = Uuid)]
+        #[cfg_attr(feature = "schema", schema(value_type = String, format = Uuid))]
         pub struct $name(Uuid);
 
         impl $name {

@@ -1,10 +1,10 @@
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::null;
 
 /// How a matching request is given its credentials. Every kind may also substitute placeholders.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename_all = "camelCase", deny_unknown_fields)]
 pub enum CredentialAuth {
     /// `Authorization: Bearer` and the secret.
@@ -41,7 +41,7 @@ pub enum CredentialAuth {
     },
     /// Several headers, each with a secret as its value.
     CustomHeaders {
-        #[schema(min_items = 1)]
+        #[cfg_attr(feature = "schema", schema(min_items = 1))]
         headers: Vec<CustomHeader>,
         #[serde(
             default,
@@ -100,7 +100,8 @@ impl CredentialAuth {
 }
 
 /// A header and the credential that is its value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CustomHeader {
     pub name: String,
@@ -108,22 +109,22 @@ pub struct CustomHeader {
 }
 
 /// Text in a request that stands for a secret and is replaced by it on the way out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Substitution {
     pub credential: String,
-    #[schema(min_length = 1)]
+    #[cfg_attr(feature = "schema", schema(min_length = 1))]
     pub placeholder: String,
     /// Where to look for the placeholder.
     #[serde(rename = "in")]
-    #[schema(min_items = 1)]
+    #[cfg_attr(feature = "schema", schema(min_items = 1))]
     pub places: Vec<Place>,
 }
 
 /// A part of a request.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
     Path,
@@ -133,7 +134,8 @@ pub enum Place {
 }
 
 /// What can be read of a [`CredentialAuth`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AuthSummary {
     #[serde(rename = "type")]
     pub kind: AuthType,
@@ -142,7 +144,8 @@ pub struct AuthSummary {
     pub name: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum AuthType {
     Bearer,

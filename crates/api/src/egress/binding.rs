@@ -1,14 +1,14 @@
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::{AuthSummary, CredentialAuth};
 use crate::null;
 
 /// Which requests get which credentials.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
-    #[schema(min_length = 1)]
+    #[cfg_attr(feature = "schema", schema(min_length = 1))]
     pub name: String,
     #[serde(rename = "match")]
     pub requests: Match,
@@ -16,14 +16,18 @@ pub struct Binding {
 }
 
 /// The requests that a [`Binding`] is for. An empty list stands for the default.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Match {
     /// By default `https` alone.
     #[serde(default, deserialize_with = "null::or_default", skip_serializing_if = "Vec::is_empty")]
     pub schemes: Vec<Scheme>,
     /// Full host names, or `*.` and a domain for every name below it.
-    #[schema(min_items = 1, examples("api.example.com", "*.example.com"))]
+    #[cfg_attr(
+        feature = "schema",
+        schema(min_items = 1, examples("api.example.com", "*.example.com"))
+    )]
     pub hosts: Vec<String>,
     /// By default GET, POST, PUT, PATCH and DELETE.
     #[serde(default, deserialize_with = "null::or_default", skip_serializing_if = "Vec::is_empty")]
@@ -33,13 +37,12 @@ pub struct Match {
     pub paths: Vec<String>,
     /// 80 and 443 are understood and follow from the scheme anyway; never in answers.
     #[serde(default, deserialize_with = "null::or_default", skip_serializing_if = "Vec::is_empty")]
-    #[schema(deprecated)]
+    #[cfg_attr(feature = "schema", schema(deprecated))]
     pub ports: Vec<u16>,
 }
 
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Scheme {
     Https,
@@ -47,7 +50,8 @@ pub enum Scheme {
 }
 
 /// What can be read of a binding: the defaults are filled in, the secrets left out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BindingSummary {
     pub name: String,
     /// The vault's revision now.

@@ -1,19 +1,20 @@
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::{lifecycle::Secret, null};
 
 /// A secret to keep, under a name that bindings use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Credential {
-    #[schema(min_length = 1)]
+    #[cfg_attr(feature = "schema", schema(min_length = 1))]
     pub name: String,
     pub source: CredentialSource,
 }
 
 /// Where the secret comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CredentialSource {
     #[serde(rename = "type", default, deserialize_with = "null::or_default")]
@@ -22,7 +23,8 @@ pub struct CredentialSource {
     pub value: Secret,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum SourceType {
     /// In the request.
@@ -32,7 +34,8 @@ pub enum SourceType {
 }
 
 /// What can be read of a credential.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CredentialSummary {
     pub name: String,

@@ -1,11 +1,11 @@
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::{Binding, BindingSummary, Credential, CredentialSummary};
 use crate::null;
 
 /// The body of `POST /credential-vault`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateVaultRequest {
     #[serde(default, deserialize_with = "null::or_default")]
@@ -15,7 +15,8 @@ pub struct CreateVaultRequest {
 }
 
 /// The body of `PATCH /credential-vault`: all of it takes effect, or nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PatchVaultRequest {
     /// Refuse unless the vault is at this revision.
@@ -28,7 +29,8 @@ pub struct PatchVaultRequest {
 }
 
 /// Changes to the credentials, in this order: delete, replace, add.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CredentialChanges {
     #[serde(default, deserialize_with = "null::or_default")]
@@ -41,7 +43,8 @@ pub struct CredentialChanges {
 }
 
 /// Changes to the bindings, in this order: delete, replace, add.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BindingChanges {
     #[serde(default, deserialize_with = "null::or_default")]
@@ -54,7 +57,8 @@ pub struct BindingChanges {
 }
 
 /// What can be read of a vault, each list sorted by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct VaultState {
     /// Begins at 1 and grows with every change.
     pub revision: u64,
@@ -63,14 +67,16 @@ pub struct VaultState {
 }
 
 /// The answer of `GET /credential-vault/credentials`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CredentialList {
     pub revision: u64,
     pub credentials: Vec<CredentialSummary>,
 }
 
 /// The answer of `GET /credential-vault/bindings`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BindingList {
     pub revision: u64,
     pub bindings: Vec<BindingSummary>,

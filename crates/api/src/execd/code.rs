@@ -1,5 +1,4 @@
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::null;
 
@@ -15,7 +14,8 @@ pub mod languages {
 }
 
 /// A running interpreter that keeps its state between calls.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CodeContext {
     pub id: String,
     /// One of [`languages`].
@@ -25,7 +25,8 @@ pub struct CodeContext {
 }
 
 /// The body of `POST /code/context`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CreateContext {
     #[serde(default, deserialize_with = "null::or_default")]
     pub language: String,
@@ -34,7 +35,8 @@ pub struct CreateContext {
 }
 
 /// The body of `POST /code`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunCode {
     pub code: String,
     /// Where to run it; without one, as a shell command.
@@ -43,7 +45,8 @@ pub struct RunCode {
 }
 
 /// Names a context: by its id, or the shared default context of a language.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ContextRef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,

@@ -2,12 +2,12 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::null;
 
 /// The body of `POST /command`: a program to run, either as shell text or as its arguments.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunCommand {
     /// Text for the shell. Either this or `argv`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,8 @@ pub struct RunCommand {
 }
 
 /// The answer of `GET /command/status/{id}`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CommandStatus {
     pub id: String,
     /// What was asked to run.

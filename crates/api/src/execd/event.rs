@@ -2,7 +2,6 @@ use std::{collections::BTreeMap, io};
 
 use serde::{Deserialize, Serialize};
 use serde_json::ser::{CompactFormatter, Formatter, Serializer};
-use utoipa::ToSchema;
 
 use crate::null;
 
@@ -10,7 +9,8 @@ use crate::null;
 ///
 /// Streams are `text/event-stream` whose frames are bare JSON followed by an empty line; see
 /// [`Event::frame`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Event {
     #[serde(rename = "type")]
     pub kind: EventKind,
@@ -32,7 +32,8 @@ pub struct Event {
     pub timestamp: i64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// The first event; its text is the id of what runs.
@@ -54,7 +55,8 @@ pub enum EventKind {
 }
 
 /// What went wrong in a command or a cell.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Failure {
     /// The exception's name, or a constant from [`enames`].
     #[serde(default)]

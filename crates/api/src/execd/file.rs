@@ -1,12 +1,12 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::mode::Mode;
 use crate::null;
 
 /// What `stat` knows about a path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FileInfo {
     /// The absolute path.
     pub path: String,
@@ -24,7 +24,8 @@ pub struct FileInfo {
 }
 
 /// What a path names; links are not followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FileKind {
     File,
@@ -36,7 +37,8 @@ pub enum FileKind {
 /// Whose a file shall be and who may do what with it; what is absent stays as it is.
 ///
 /// The value for each path in `POST /files/permissions` and `POST /directories`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Ownership {
     #[serde(default, deserialize_with = "Mode::optional", skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
@@ -49,7 +51,8 @@ pub struct Ownership {
 }
 
 /// The `metadata` part that precedes each `file` part of `POST /files/upload`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct UploadMetadata {
     /// Where the file goes; directories on the way are made.
     #[serde(default, deserialize_with = "null::or_default")]
@@ -65,7 +68,8 @@ pub struct UploadMetadata {
 }
 
 /// One element of the array in `POST /files/mv`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Rename {
     pub src: String,
     /// Must not exist.
@@ -73,7 +77,8 @@ pub struct Rename {
 }
 
 /// The value for each path in `POST /files/replace`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Replacement {
     /// The text to look for, never empty.
     pub old: String,
@@ -83,7 +88,8 @@ pub struct Replacement {
 }
 
 /// The value for each path in the answer of `POST /files/replace?verbose=true`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Replaced {
     #[serde(rename = "replacedCount")]
     pub replaced_count: u64,

@@ -2,7 +2,6 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::null;
@@ -10,7 +9,8 @@ use crate::null;
 /// The body of `POST /v1/isolated/session`. At least one of `workspace` and `overlays`.
 ///
 /// Answers echo the same fields.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CreateIsolated {
     /// The directory to work in; comes before all overlays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,14 +41,16 @@ pub struct CreateIsolated {
     pub idle_timeout_seconds: Option<u64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct IsolatedWorkspace {
     pub path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<WorkspaceMode>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct IsolatedOverlay {
     pub path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,7 +61,8 @@ pub struct IsolatedOverlay {
 }
 
 /// What happens to writes below a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum WorkspaceMode {
     /// They reach the sandbox's own file.
@@ -70,14 +73,16 @@ pub enum WorkspaceMode {
     Ro,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum IsolatedProfile {
     Strict,
     Balanced,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct IsolatedBind {
     pub source: String,
     /// The same as `source` unless given.
@@ -88,14 +93,16 @@ pub struct IsolatedBind {
 }
 
 /// Which of execd's variables a session sees.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EnvPassthrough {
     pub mode: EnvMode,
     #[serde(default, deserialize_with = "null::or_default")]
     pub keys: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum EnvMode {
     /// Only the keys.
@@ -104,7 +111,8 @@ pub enum EnvMode {
     Deny,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum UidMode {
     SetPriv,
@@ -112,7 +120,8 @@ pub enum UidMode {
 }
 
 /// The answer of `POST /v1/isolated/session`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct IsolatedCreated {
     pub session_id: Uuid,
     pub created_at: Timestamp,
@@ -121,7 +130,8 @@ pub struct IsolatedCreated {
 }
 
 /// The answer of `GET /v1/isolated/session/{id}`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct IsolatedSession {
     pub status: IsolatedStatus,
     pub created_at: Timestamp,
@@ -132,7 +142,8 @@ pub struct IsolatedSession {
     pub request: CreateIsolated,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum IsolatedStatus {
     Active,
@@ -141,12 +152,14 @@ pub enum IsolatedStatus {
 }
 
 /// The answer of `GET /v1/isolated/sessions`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct IsolatedList {
     pub sessions: Vec<IsolatedListed>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct IsolatedListed {
     pub session_id: Uuid,
     pub status: IsolatedStatus,
@@ -157,7 +170,8 @@ pub struct IsolatedListed {
 }
 
 /// The body of `POST /v1/isolated/session/{id}/run`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RunIsolated {
     /// Text for the session's shell.
     pub code: String,
@@ -175,7 +189,8 @@ pub struct RunIsolated {
 }
 
 /// The answer to a background run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct IsolatedRunStarted {
     pub session_id: Uuid,
     pub run_id: Uuid,
@@ -183,7 +198,8 @@ pub struct IsolatedRunStarted {
 }
 
 /// The answer of `GET /v1/isolated/session/{id}/runs/{run_id}`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct IsolatedRun {
     pub session_id: Uuid,
     pub run_id: Uuid,
@@ -199,7 +215,8 @@ pub struct IsolatedRun {
 }
 
 /// The answer of `GET /v1/isolated/capabilities`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[expect(clippy::struct_excessive_bools, reason = "the fields of the protocol")]
 pub struct IsolatedCapabilities {
     pub available: bool,
@@ -219,7 +236,8 @@ pub struct IsolatedCapabilities {
 }
 
 /// What holds a session in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Hardening {
     pub init_mode: HardeningState,
     pub signal_shield: HardeningState,
@@ -229,7 +247,8 @@ pub struct Hardening {
     pub ebpf: HardeningState,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HardeningState {
     pub state: String,
     #[serde(default, deserialize_with = "null::or_default")]

@@ -1,10 +1,6 @@
-use std::{borrow::Cow, fmt};
+use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use utoipa::{
-    PartialSchema, ToSchema,
-    openapi::{KnownFormat, ObjectBuilder, RefOr, Schema, SchemaFormat, schema::Type},
-};
 
 /// The permission bits of a file.
 ///
@@ -75,20 +71,32 @@ impl<'de> Deserialize<'de> for Mode {
     }
 }
 
-impl PartialSchema for Mode {
-    fn schema() -> RefOr<Schema> {
-        ObjectBuilder::new()
-            .schema_type(Type::Integer)
-            .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int32)))
-            .description(Some("Octal permission digits, read as a decimal number."))
-            .examples([755])
-            .into()
-    }
-}
+#[cfg(feature = "schema")]
+mod schema {
+    use std::borrow::Cow;
 
-impl ToSchema for Mode {
-    fn name() -> Cow<'static, str> {
-        Cow::Borrowed("Mode")
+    use utoipa::{
+        PartialSchema, ToSchema,
+        openapi::{KnownFormat, ObjectBuilder, RefOr, Schema, SchemaFormat, schema::Type},
+    };
+
+    use super::Mode;
+
+    impl PartialSchema for Mode {
+        fn schema() -> RefOr<Schema> {
+            ObjectBuilder::new()
+                .schema_type(Type::Integer)
+                .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int32)))
+                .description(Some("Octal permission digits, read as a decimal number."))
+                .examples([755])
+                .into()
+        }
+    }
+
+    impl ToSchema for Mode {
+        fn name() -> Cow<'static, str> {
+            Cow::Borrowed("Mode")
+        }
     }
 }
 

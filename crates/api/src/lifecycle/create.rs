@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::{Hooks, NetworkPolicy, Secret, Volume};
 use crate::null;
@@ -9,7 +8,8 @@ use crate::null;
 /// Asks for a sandbox.
 ///
 /// Exactly one of `image`, `snapshotId` and `templateId` says what it is made from.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CreateSandboxRequest {
     /// The image whose files the sandbox starts with.
@@ -27,7 +27,7 @@ pub struct CreateSandboxRequest {
     /// Seconds until the sandbox ends by itself, 60 at least. Without it the sandbox lives until
     /// somebody deletes it.
     #[serde(default)]
-    #[schema(minimum = 60)]
+    #[cfg_attr(feature = "schema", schema(minimum = 60))]
     pub timeout: Option<i64>,
     /// Upper limits such as `cpu: "500m"` and `memory: "512Mi"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,9 +67,10 @@ pub struct CreateSandboxRequest {
 }
 
 /// Names an image.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ImageSpec {
-    #[schema(examples("python:3.12"))]
+    #[cfg_attr(feature = "schema", schema(examples("python:3.12")))]
     pub uri: String,
     /// What the registry asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,24 +78,27 @@ pub struct ImageSpec {
 }
 
 /// Credentials for a registry; never returned.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ImageAuth {
     pub username: String,
     pub password: Secret,
 }
 
 /// An operating system and a processor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Platform {
     /// `linux` or `windows`, in any case.
-    #[schema(examples("linux"))]
+    #[cfg_attr(feature = "schema", schema(examples("linux")))]
     pub os: String,
     /// `amd64` or `arm64`, in any case.
-    #[schema(examples("amd64"))]
+    #[cfg_attr(feature = "schema", schema(examples("amd64")))]
     pub arch: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CredentialProxy {
     #[serde(default, deserialize_with = "null::or_default")]
     pub enabled: bool,

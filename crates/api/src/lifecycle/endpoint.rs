@@ -1,13 +1,16 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
 /// Where a port of a sandbox can be reached.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Endpoint {
     /// `host[:port][/path]`, without a scheme: clients put theirs in front.
-    #[schema(examples("127.0.0.1:8080/v1/sandboxes/4f2c…/proxy/44772"))]
+    #[cfg_attr(
+        feature = "schema",
+        schema(examples("127.0.0.1:8080/v1/sandboxes/4f2c…/proxy/44772"))
+    )]
     pub endpoint: String,
     /// What every call to the endpoint must carry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -15,8 +18,8 @@ pub struct Endpoint {
 }
 
 /// How the endpoint should be reachable.
-#[derive(Debug, Clone, Default, PartialEq, Eq, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "schema", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub struct EndpointQuery {
     /// Asks for an endpoint on this server. This server has no other kind.
     pub use_server_proxy: Option<bool>,

@@ -1,9 +1,9 @@
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// Programs that run before and during a sandbox's life. Unknown keys are refused: a misspelt
 /// hook would otherwise never run and nobody would know.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Hooks {
     /// Runs to its end before the entrypoint starts.
@@ -14,27 +14,29 @@ pub struct Hooks {
     pub periodic: Option<Vec<PeriodicHook>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PreStartHook {
-    #[schema(min_items = 1)]
+    #[cfg_attr(feature = "schema", schema(min_items = 1))]
     pub command: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 10800)]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 10800))]
     pub timeout_seconds: Option<i64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PeriodicHook {
     /// Unique among the hooks of the sandbox.
     pub name: String,
     /// When to run, in cron's notation.
     pub schedule: String,
-    #[schema(min_items = 1)]
+    #[cfg_attr(feature = "schema", schema(min_items = 1))]
     pub command: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 300)]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 300))]
     pub timeout_seconds: Option<i64>,
 }
 

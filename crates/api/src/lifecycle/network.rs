@@ -1,10 +1,10 @@
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::null;
 
 /// What a sandbox may reach.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkPolicy {
     /// What happens to destinations that no rule names; `deny` if absent.
@@ -16,15 +16,20 @@ pub struct NetworkPolicy {
 }
 
 /// One destination and what happens to it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NetworkRule {
     pub action: NetworkAction,
     /// A host name, `*.domain`, an address or a range of addresses.
-    #[schema(min_length = 1, examples("pypi.org", "*.example.com", "192.0.2.0/24"))]
+    #[cfg_attr(
+        feature = "schema",
+        schema(min_length = 1, examples("pypi.org", "*.example.com", "192.0.2.0/24"))
+    )]
     pub target: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkAction {
     Allow,
@@ -32,7 +37,8 @@ pub enum NetworkAction {
 }
 
 /// A sandbox's policy and how it is enforced.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkPolicyStatus {
     pub status: String,

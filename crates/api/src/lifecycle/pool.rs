@@ -1,28 +1,30 @@
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::Time;
 
 /// Asks for a pool of sandboxes that are started before anybody needs them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CreatePoolRequest {
     /// A DNS name of at most 253 characters.
     pub name: String,
     /// What every sandbox of the pool looks like: a pod template.
-    #[schema(value_type = Object)]
+    #[cfg_attr(feature = "schema", schema(value_type = Object))]
     pub template: serde_json::Map<String, serde_json::Value>,
     pub capacity_spec: PoolCapacity,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct UpdatePoolRequest {
     pub capacity_spec: PoolCapacity,
 }
 
 /// How many sandboxes a pool holds ready, and how many it holds at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PoolCapacity {
     pub buffer_max: u32,
@@ -31,7 +33,8 @@ pub struct PoolCapacity {
     pub pool_min: u32,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Pool {
     pub name: String,
@@ -42,7 +45,8 @@ pub struct Pool {
     pub created_at: Option<Time>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PoolStatus {
     pub total: u32,
     pub allocated: u32,
@@ -51,7 +55,8 @@ pub struct PoolStatus {
 }
 
 /// All pools; this list has no pages.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ListPoolsResponse {
     pub items: Vec<Pool>,
 }

@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
 use super::{Platform, Time};
 
 /// The answer to a request for a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CreateSandboxResponse {
     pub id: String,
@@ -24,7 +24,8 @@ pub struct CreateSandboxResponse {
 }
 
 /// A sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Sandbox {
     pub id: String,
@@ -52,22 +53,24 @@ pub struct Sandbox {
 }
 
 /// An image as answers name it: without credentials.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Image {
     pub uri: String,
 }
 
 /// Where a sandbox is in its life.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxStatus {
     /// `Pending`, `Running`, `Pausing`, `Paused`, `Resuming`, `Stopping`, `Terminated` or
     /// `Failed`. Clients should expect words that they do not know.
-    #[schema(examples("Running"))]
+    #[cfg_attr(feature = "schema", schema(examples("Running")))]
     pub state: String,
     /// A word for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(examples("CONTAINER_RUNNING"))]
+    #[cfg_attr(feature = "schema", schema(examples("CONTAINER_RUNNING")))]
     pub reason: Option<String>,
     /// A sentence for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,7 +80,8 @@ pub struct SandboxStatus {
 }
 
 /// How a sandbox came out of a pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Allocation {
     pub mode: AllocationMode,
@@ -85,27 +89,31 @@ pub struct Allocation {
     pub state: AllocationState,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum AllocationMode {
     Pool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum AllocationState {
     Allocated,
 }
 
 /// One page of sandboxes, newest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ListSandboxesResponse {
     pub items: Vec<Sandbox>,
     pub pagination: Pagination,
 }
 
 /// Where a page lies in the whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Pagination {
     /// The first page is 1.
@@ -125,17 +133,27 @@ impl Pagination {
 }
 
 /// Which sandboxes to list.
-#[derive(Debug, Clone, PartialEq, Eq, IntoParams)]
-#[into_params(parameter_in = Query, rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "schema",
+    derive(utoipa::IntoParams),
+    into_params(parameter_in = Query, rename_all = "camelCase")
+)]
 pub struct ListSandboxesQuery {
     /// States to include, in any case; may be repeated. All if absent.
     pub state: Vec<String>,
     /// `key=value&key=value`, percent-encoded as one value: labels that must all match.
-    #[param(value_type = Option<String>, required = false, example = "team%3Da")]
+    #[cfg_attr(
+        feature = "schema",
+        param(value_type = Option<String>, required = false, example = "team%3Da")
+    )]
     pub metadata: BTreeMap<String, String>,
-    #[param(required = false, minimum = 1, default = 1)]
+    #[cfg_attr(feature = "schema", param(required = false, minimum = 1, default = 1))]
     pub page: u64,
-    #[param(required = false, minimum = 1, maximum = 200, default = 20)]
+    #[cfg_attr(
+        feature = "schema",
+        param(required = false, minimum = 1, maximum = 200, default = 20)
+    )]
     pub page_size: u64,
 }
 
@@ -149,14 +167,16 @@ impl Default for ListSandboxesQuery {
 pub type MetadataPatch = BTreeMap<String, Option<String>>;
 
 /// When the sandbox is to end instead.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RenewExpirationRequest {
     /// Any moment in the future, also one before the current expiry.
     pub expires_at: Time,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RenewExpirationResponse {
     pub expires_at: Time,

@@ -1,12 +1,12 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// A secret as it travels in a request. It prints as dots, so that no log can hold it.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(transparent)]
-#[schema(value_type = String, format = Password)]
+#[cfg_attr(feature = "schema", schema(value_type = String, format = Password))]
 pub struct Secret(String);
 
 impl Secret {

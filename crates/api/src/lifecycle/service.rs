@@ -1,21 +1,23 @@
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// Says that the server answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Health {
-    #[schema(examples("healthy"))]
+    #[cfg_attr(feature = "schema", schema(examples("healthy")))]
     pub status: String,
 }
 
 /// The server's own version.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Version {
     pub version: String,
 }
 
 /// What a client measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MetricsEvent {
     pub event_type: MetricsEventType,
@@ -28,7 +30,8 @@ pub struct MetricsEvent {
     pub image: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum MetricsEventType {
     #[serde(rename = "sandbox.create")]
     SandboxCreate,

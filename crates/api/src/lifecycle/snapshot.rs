@@ -1,19 +1,20 @@
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
 use super::{Pagination, Time};
 
 /// Asks to keep a sandbox's files. The body may be missing altogether.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CreateSnapshotRequest {
     /// A name for people; several snapshots may share it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(min_length = 1)]
+    #[cfg_attr(feature = "schema", schema(min_length = 1))]
     pub name: Option<String>,
 }
 
 /// A sandbox's files as they once were.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
     pub id: String,
@@ -25,7 +26,8 @@ pub struct Snapshot {
     pub created_at: Time,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotStatus {
     /// `Creating`, `Ready`, `Failed` or `Deleting`.
@@ -39,23 +41,31 @@ pub struct SnapshotStatus {
 }
 
 /// One page of snapshots, newest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ListSnapshotsResponse {
     pub items: Vec<Snapshot>,
     pub pagination: Pagination,
 }
 
 /// Which snapshots to list.
-#[derive(Debug, Clone, PartialEq, Eq, IntoParams)]
-#[into_params(parameter_in = Query, rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "schema",
+    derive(utoipa::IntoParams),
+    into_params(parameter_in = Query, rename_all = "camelCase")
+)]
 pub struct ListSnapshotsQuery {
     pub sandbox_id: Option<String>,
     /// The exact name.
     pub name: Option<String>,
     /// States to include; may be repeated. All if absent.
     pub state: Vec<String>,
-    #[param(required = false, minimum = 1, default = 1)]
+    #[cfg_attr(feature = "schema", param(required = false, minimum = 1, default = 1))]
     pub page: u64,
-    #[param(required = false, minimum = 1, maximum = 200, default = 20)]
+    #[cfg_attr(
+        feature = "schema",
+        param(required = false, minimum = 1, maximum = 200, default = 20)
+    )]
     pub page_size: u64,
 }

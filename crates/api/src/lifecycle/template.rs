@@ -1,20 +1,20 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::{Pagination, Time};
 use crate::null;
 
 /// Asks to build a template. Unknown keys are refused: a build that ignores a setting costs
 /// minutes before anybody notices.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateTemplateRequest {
     /// The image to build from.
     pub image: String,
     /// Where the finished template is kept.
-    #[schema(examples("s3://bucket/prefix"))]
+    #[cfg_attr(feature = "schema", schema(examples("s3://bucket/prefix")))]
     pub publish: String,
     /// `cpu`, `memory` and `disk` of sandboxes made from the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,7 +32,8 @@ pub struct CreateTemplateRequest {
 }
 
 /// When a sandbox counts as warm enough to be kept as a template.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Readiness {
     /// A command that succeeds once the sandbox is ready.
@@ -42,7 +43,8 @@ pub struct Readiness {
     pub warmup_seconds: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TemplateFormat {
     Native,
@@ -51,7 +53,8 @@ pub enum TemplateFormat {
 }
 
 /// A sandbox prepared once and started many times.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Template {
     pub template_id: String,
@@ -73,7 +76,8 @@ pub struct Template {
     pub updated_at: Time,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateStatus {
     pub phase: TemplatePhase,
@@ -83,7 +87,8 @@ pub struct TemplateStatus {
     pub message: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum TemplatePhase {
     Pending,
     Building,
@@ -91,7 +96,8 @@ pub enum TemplatePhase {
     Failed,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ListTemplatesResponse {
     pub items: Vec<Template>,
     pub pagination: Pagination,

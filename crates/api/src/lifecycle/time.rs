@@ -2,7 +2,6 @@ use std::{fmt, str::FromStr};
 
 use jiff::{SignedDuration, Timestamp, civil, tz::TimeZone};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use utoipa::ToSchema;
 
 /// Numbers beyond this are milliseconds: as seconds they would lie past the year 2600.
 const MILLISECONDS_FROM: i64 = 20_000_000_000;
@@ -12,8 +11,12 @@ const MILLISECONDS_FROM: i64 = 20_000_000_000;
 /// Written as RFC 3339 in UTC with `Z` and at most microseconds. Read from RFC 3339 with any
 /// offset, from the same without an offset (then it is UTC), and from unix seconds or milliseconds
 /// as a number or as text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
-#[schema(value_type = String, format = DateTime)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "schema",
+    derive(utoipa::ToSchema),
+    schema(value_type = String, format = DateTime)
+)]
 pub struct Time(pub Timestamp);
 
 /// Text or a number that names no moment.

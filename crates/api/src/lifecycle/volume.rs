@@ -1,12 +1,12 @@
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::Secret;
 use crate::null;
 
 /// Storage that outlives or is shared between sandboxes. Exactly one of `host`, `pvc` and `ossfs`
 /// says where it comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Volume {
     /// Unique within the sandbox; a DNS label.
@@ -27,13 +27,15 @@ pub struct Volume {
 }
 
 /// A directory or file of the host, below a prefix that the operator allowed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HostVolume {
     pub path: String,
 }
 
 /// A named volume that the runtime keeps.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PvcVolume {
     pub claim_name: String,
@@ -52,7 +54,8 @@ pub struct PvcVolume {
 }
 
 /// A bucket of an object store, mounted as files.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OssfsVolume {
     pub bucket: String,
@@ -65,7 +68,8 @@ pub struct OssfsVolume {
     pub options: Option<Vec<String>>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum OssfsVersion {
     #[serde(rename = "1.0")]
     One,
