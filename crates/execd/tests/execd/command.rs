@@ -9,8 +9,8 @@ use crate::daemon::{Daemon, is_alive, is_root, kinds, outcome, stdout, texts, wa
 #[tokio::test]
 async fn a_command_is_an_init_its_output_and_one_end() {
     let events = Daemon::start().run(json!({"command": "echo 'Hello'"})).await;
-    use EventKind::{ExecutionComplete, Init, Ping, Stdout};
-    assert_eq!(kinds(&events), [Init, Ping, Stdout, ExecutionComplete]);
+    let (first, last) = (EventKind::Init, EventKind::ExecutionComplete);
+    assert_eq!(kinds(&events), [first, EventKind::Ping, EventKind::Stdout, last]);
     assert_eq!(stdout(&events), ["Hello"]);
     let id = events[0].text.as_deref().unwrap();
     assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");

@@ -132,11 +132,17 @@ pub(crate) async fn events(response: Response<Incoming>) -> Vec<Event> {
     parse(&bytes(response).await)
 }
 
-/// The complete frames in some bytes, which must be all there is.
+/// The events in some bytes, which must be whole frames.
 pub(crate) fn parse(bytes: &[u8]) -> Vec<Event> {
     let text = std::str::from_utf8(bytes).unwrap();
     let frames = text.strip_suffix("\n\n").unwrap().split("\n\n");
     frames.map(|frame| serde_json::from_str(frame).unwrap()).collect()
+}
+
+/// Takes the events that are complete out of the bytes that have arrived.
+pub(crate) fn take_events(arrived: &mut Vec<u8>) -> Vec<Event> {
+    let complete = arrived.windows(2).rposition(|pair| pair == b"\n\n").map(|at| at + 2);
+    complete.map_or_else(Vec::new, |end| parse(&arrived.drain(..end).collect::<Vec<_>>()))
 }
 
 /// An answer that must be an error with a body as clients want it.
@@ -167,15 +173,13 @@ pub(crate) fn outcome(events: &[Event]) -> &str {
     let (last, before) = events.split_last().unwrap();
     let terminal = [EventKind::Error, EventKind::ExecutionComplete];
     assert!(before.iter().all(|event| !terminal.contains(&event.kind)), "{events:?}");
-    match last.kind {
-        EventKind::ExecutionComplete => "0",
-        EventKind::Error => {
-            let failure = last.error.as_ref().unwrap();
-            assert_eq!(failure.ename, "CommandExecError");
-            &failure.evalue
-        }
-        _ => panic!("{last:?} ends nothing"),
+    if last.kind == EventKind::ExecutionComplete {
+        return "0";
     }
+    assert_eq!(last.kind, EventKind::Error, "{last:?} ends nothing");
+    let failure = last.error.as_ref().unwrap();
+    assert_eq!(failure.ename, "CommandExecError");
+    &failure.evalue
 }
 
 /// Waits until something is true, and fails the test if it never is.

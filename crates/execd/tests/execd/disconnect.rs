@@ -3,22 +3,21 @@
 use http::{Method, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::daemon::{Connection, Daemon, is_alive, outcome, request, state, stdout, wait_for};
+use crate::daemon::{
+    Connection, Daemon, is_alive, outcome, request, state, stdout, take_events, wait_for,
+};
 
 /// Starts a command whose first line is a process id, and reads up to that line.
-async fn first_line(connection: &mut Connection, command: &str) -> (String, Response<Incoming>) {
-    let command = json!({"command": command}).to_string();
-    let mut response = connection.send(request(Method::POST, "/command", command)).await;
-    let mut seen = Vec::new();
+async fn first_line(connection: &mut Connection, command: &Value) -> (String, Response<Incoming>) {
+    let mut response =
+        connection.send(request(Method::POST, "/command", command.to_string())).await;
+    let mut arrived = Vec::new();
     loop {
-        seen.extend_from_slice(
-            &response.body_mut().frame().await.unwrap().unwrap().into_data().unwrap(),
-        );
-        let complete = seen.windows(2).rposition(|pair| pair == b"\n\n").map_or(0, |at| at + 2);
-        let events = crate::daemon::parse(&seen[..complete]);
-        if let Some(line) = stdout(&events).first() {
+        let frame = response.body_mut().frame().await.unwrap().unwrap();
+        arrived.extend_from_slice(&frame.into_data().unwrap());
+        if let Some(line) = stdout(&take_events(&mut arrived)).first() {
             return ((*line).to_owned(), response);
         }
     }
@@ -28,8 +27,8 @@ async fn first_line(connection: &mut Connection, command: &str) -> (String, Resp
 async fn a_client_that_leaves_takes_its_command_with_it() {
     let daemon = Daemon::start();
     let mut connection = daemon.connect().await;
-    let command = "sleep 1000 & echo $!; wait";
-    let (child, response) = first_line(&mut connection, command).await;
+    let command = json!({"command": "sleep 1000 & echo $!; wait"});
+    let (child, response) = first_line(&mut connection, &command).await;
     assert!(is_alive(&child));
     drop((response, connection));
     wait_for("the command is killed with its group", || !is_alive(&child)).await;
@@ -40,7 +39,8 @@ async fn a_client_that_leaves_takes_its_command_with_it() {
 async fn a_client_that_does_not_read_slows_the_command() {
     let daemon = Daemon::start();
     let mut connection = daemon.connect().await;
-    let (pid, response) = first_line(&mut connection, "echo $$; exec yes").await;
+    let command = json!({"command": "echo $$; exec yes"});
+    let (pid, response) = first_line(&mut connection, &command).await;
     // It sleeps when its pipe is full; seen many times in a row, it is full for good.
     let mut asleep = 0;
     wait_for("the writer waits", || {
@@ -57,19 +57,9 @@ async fn a_client_that_does_not_read_slows_the_command() {
 #[tokio::test]
 async fn a_client_that_does_not_read_does_not_extend_the_time() {
     let daemon = Daemon::start();
-    let command = json!({"command": "echo $$; exec yes", "timeout": 300}).to_string();
+    let command = json!({"command": "echo $$; exec yes", "timeout": 300});
     let mut connection = daemon.connect().await;
-    let mut response = connection.send(request(Method::POST, "/command", command)).await;
-    let mut seen = Vec::new();
-    let pid = loop {
-        let frame = response.body_mut().frame().await.unwrap().unwrap();
-        seen.extend_from_slice(&frame.into_data().unwrap());
-        let complete = seen.windows(2).rposition(|pair| pair == b"\n\n").map_or(0, |at| at + 2);
-        let events = crate::daemon::parse(&seen[..complete]);
-        if let Some(line) = stdout(&events).first() {
-            break (*line).to_owned();
-        }
-    };
+    let (pid, response) = first_line(&mut connection, &command).await;
     wait_for("the writer is killed at its deadline", || !is_alive(&pid)).await;
     drop(response);
 }

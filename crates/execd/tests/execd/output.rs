@@ -5,7 +5,7 @@ use http_body_util::BodyExt;
 use osb_api::execd::EventKind;
 use serde_json::json;
 
-use crate::daemon::{Daemon, bytes, outcome, request, stdout, texts};
+use crate::daemon::{Daemon, bytes, outcome, request, stdout, take_events, texts};
 
 #[tokio::test]
 async fn empty_lines_are_newlines() {
@@ -58,21 +58,16 @@ async fn a_million_lines_arrive_in_order_and_in_bounded_memory() {
     let daemon = Daemon::start();
     let command = json!({"command": "seq 1000000"}).to_string();
     let response = daemon.send(request(Method::POST, "/command", command)).await;
-    let (mut body, mut rest, mut next) = (response.into_body(), Vec::new(), 1_u32);
+    let (mut body, mut arrived, mut next) = (response.into_body(), Vec::new(), 1_u32);
     let mut last = None;
     while let Some(frame) = body.frame().await {
-        rest.extend_from_slice(&frame.unwrap().into_data().unwrap());
-        let complete = rest.windows(2).rposition(|pair| pair == b"\n\n").map_or(0, |at| at + 2);
-        let frames: Vec<u8> = rest.drain(..complete).collect();
-        if frames.is_empty() {
-            continue;
-        }
-        let events = crate::daemon::parse(&frames);
+        arrived.extend_from_slice(&frame.unwrap().into_data().unwrap());
+        let events = take_events(&mut arrived);
         for text in stdout(&events) {
             assert_eq!(text, next.to_string());
             next += 1;
         }
-        last = events.last().cloned();
+        last = events.last().cloned().or(last);
     }
     assert_eq!(next, 1_000_001);
     assert_eq!(outcome(last.as_slice()), "0");
