@@ -8,7 +8,7 @@ use super::{
     },
 };
 
-const STATUSES: &[u16] = &[400, 401, 404, 500];
+const STATUSES: &[u16] = &[400, 401, 404, 500, 501];
 const EVENTS: &str = "text/event-stream";
 
 pub(crate) fn api() -> Api {
