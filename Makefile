@@ -18,7 +18,7 @@ HOST := $(shell PATH="$(PATH)" rustc -vV | sed -n 's/^host: //p')
 STATIC := $(CARGO_TARGET_DIR)/$(HOST)/release
 STATIC_FLAGS := RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static"
 RELEASE := $(STATIC_FLAGS) cargo build --release --locked --target $(HOST) \
-  --package osb-execd --package osb-cli
+  --package osb-execd --package osb-server --package osb-cli
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
@@ -32,7 +32,7 @@ build: ## Build target/release/osb
 	@mkdir -p "$(CARGO_TARGET_DIR)" $(dir $(OSB))
 	@# Another clone may build at the same moment: whose binary is copied must not be a matter of luck.
 	@exec 9>"$(CARGO_TARGET_DIR)/.osb-build"; flock 9; \
-	$(RELEASE) --bin execd; \
+	$(RELEASE) --lib --bin execd; \
 	OSB_EXECD="$(STATIC)/execd" $(RELEASE) --bin osb; \
 	cp "$(STATIC)/osb" $(OSB).new; mv $(OSB).new $(OSB)
 
