@@ -15,6 +15,7 @@ pub mod mount;
 pub mod netns;
 pub mod process;
 pub mod ready;
+pub mod seccomp;
 pub mod tree;
 pub mod unix;
 pub mod userns;

@@ -164,4 +164,5 @@ def test_killed_again_and_again_in_the_middle_of_work(server, traces):
 
 
 def state(server: Server, sandbox: str) -> str:
-    return server.call("GET", f"/v1/sandboxes/{sandbox}").json()["status"]["state"]
+    answer = server.call("GET", f"/v1/sandboxes/{sandbox}")
+    return "gone" if answer.status == 404 else answer.json()["status"]["state"]

@@ -8,7 +8,9 @@ use std::{
 use osb_sys::{
     exec,
     fork::{self, SingleThread},
-    netns, userns,
+    netns,
+    seccomp::Filter,
+    userns,
 };
 use rustix::{
     fs::{Mode, OFlags},
@@ -81,6 +83,7 @@ pub(super) fn become_execd(
     spawn: &Spawn,
     handed: &Handed,
     users: &OwnedFd,
+    filter: &Filter,
 ) -> Result<Infallible, Failure> {
     // First of all, so that whatever happens later is inside the group and can be found there.
     for door in &spawn.doors {
@@ -106,8 +109,13 @@ pub(super) fn become_execd(
 
     let users = fcntl_dupfd_cloexec(users, OURS).step("move a descriptor")?;
     userns::become_root_of(alone, &users).step("enter the user namespace")?;
+    // A namespace below this one would give its maker every capability again, and with them most
+    // of the kernel to attack.
+    osb_sys::fs::write("/proc/sys/user/max_user_namespaces", "0")
+        .step("forbid further user namespaces")?;
     drop_powers().step("give up capabilities")?;
     set_no_new_privs(true).step("forbid new privileges")?;
+    filter.install(alone).step("filter system calls")?;
 
     let error = exec::exec_fd(
         alone,

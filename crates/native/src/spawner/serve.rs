@@ -10,6 +10,7 @@ use osb_sys::{
     exec,
     fork::{Fork, SingleThread, fork},
     message,
+    seccomp::Filter,
     userns::user_namespace,
 };
 use rustix::{
@@ -38,13 +39,14 @@ pub fn spawner_main() -> ExitCode {
 fn serve() -> Result<(), Failure> {
     let alone = SingleThread::prove().step("be alone in the process")?;
     osb_sys::mount::leave_host_mounts(&alone).step("take a mount namespace of its own")?;
+    let filter = Filter::for_sandboxes().step("make the filter of system calls")?;
     let channel = rustix::stdio::stdin();
     loop {
         let Some((request, fds)) = message::receive(channel).step("receive a request")? else {
             return Ok(());
         };
         match request {
-            Request::Spawn(spawn) => match start(&alone, &spawn, fds) {
+            Request::Spawn(spawn) => match start(&alone, &spawn, &filter, fds) {
                 Ok((pid, pidfd)) => reply(&Reply::Spawned { pid: pid.as_raw_pid() }, Some(&pidfd)),
                 Err(failure) => reply(&Reply::Failed(failure), None),
             },
@@ -62,6 +64,7 @@ fn reply(reply: &Reply, pidfd: Option<&OwnedFd>) -> io::Result<()> {
 fn start(
     alone: &SingleThread,
     spawn: &Spawn,
+    filter: &Filter,
     fds: Vec<OwnedFd>,
 ) -> Result<(Pid, OwnedFd), Failure> {
     let handed = Handed::take(fds)?;
@@ -74,7 +77,7 @@ fn start(
     match fork(alone, namespaces).step("make the namespaces")? {
         Fork::Parent { child, pidfd } => Ok((child, pidfd)),
         Fork::Child => {
-            let Err(failure) = child::become_execd(alone, spawn, &handed, &users);
+            let Err(failure) = child::become_execd(alone, spawn, &handed, &users, filter);
             handed.report(&failure);
             exec::exit_now(1)
         }
