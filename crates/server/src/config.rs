@@ -2,7 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -22,17 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(25);
 /// The shortest life that a client may ask for.
 pub(crate) const MIN_TIMEOUT: u64 = 60;
 
-/// A configuration file with nothing in it but `[server]`.
-///
-/// A program with more tables reads its own file and hands the table to [`Config::new`].
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct RawFile {
-    #[serde(default)]
-    server: RawConfig,
-}
-
-/// The table `[server]`, as written.
+/// The table `[server]` of the program's configuration file, as written.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RawConfig {
@@ -104,8 +94,6 @@ pub struct PublicHost(String);
 pub enum ConfigError {
     #[error(transparent)]
     Read(#[from] PathError),
-    #[error("cannot understand the configuration file {}: {message}", path.display())]
-    Parse { path: PathBuf, message: String },
     #[error("{0}")]
     Invalid(String),
     #[error(
@@ -116,23 +104,7 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Reads the file, if there is one, and lets `overrides` win.
-    pub fn load(path: Option<&Path>, overrides: Overrides) -> Result<Self, ConfigError> {
-        let raw = match path {
-            None => RawConfig::default(),
-            Some(path) => {
-                let text = fs::read_to_string(path)?;
-                let file: RawFile = toml::from_str(&text).map_err(|error| ConfigError::Parse {
-                    path: path.to_owned(),
-                    message: error.message().to_owned(),
-                })?;
-                file.server
-            }
-        };
-        Self::new(raw, overrides)
-    }
-
-    /// Checks what was written.
+    /// Checks what was written, and lets `overrides` win.
     pub fn new(raw: RawConfig, overrides: Overrides) -> Result<Self, ConfigError> {
         let listen = overrides.listen.or(raw.listen).unwrap_or(DEFAULT_LISTEN);
         if overrides.auth == AuthMode::Off && !listen.ip().is_loopback() {
@@ -212,11 +184,8 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
-        let file: RawFile = toml::from_str(text).map_err(|error| ConfigError::Parse {
-            path: PathBuf::new(),
-            message: error.to_string(),
-        })?;
-        Config::new(file.server, Overrides::default())
+        let raw = toml::from_str(text).map_err(|error| ConfigError::Invalid(error.to_string()))?;
+        Config::new(raw, Overrides::default())
     }
 
     #[test]
@@ -231,7 +200,7 @@ mod tests {
     #[test]
     fn every_setting_can_be_written() {
         let config = parse(
-            "[server]\nlisten = '0.0.0.0:80'\ndata-dir = '/x'\npublic-host = 'https://a.b:1/c/'\n\
+            "listen = '0.0.0.0:80'\ndata-dir = '/x'\npublic-host = 'https://a.b:1/c/'\n\
              max-sandbox-timeout-seconds = 60\nmax-body-bytes = 5\napi-key = 'secret-key'\n",
         )
         .expect("settings");
@@ -243,13 +212,12 @@ mod tests {
     #[test]
     fn misspelt_and_impossible_settings_are_refused() {
         for text in [
-            "[server]\nlissten = '127.0.0.1:1'",
-            "[sever]",
-            "[server]\nmax-sandbox-timeout-seconds = 59",
-            "[server]\npublic-host = 'user@host'",
-            "[server]\npublic-host = 'a b'",
-            "[server]\napi-key = ''",
-            "[server]\napi-key = 'a'\napi-key-file = '/x'",
+            "lissten = '127.0.0.1:1'",
+            "max-sandbox-timeout-seconds = 59",
+            "public-host = 'user@host'",
+            "public-host = 'a b'",
+            "api-key = ''",
+            "api-key = 'a'\napi-key-file = '/x'",
         ] {
             assert!(parse(text).is_err(), "{text:?} was accepted");
         }
