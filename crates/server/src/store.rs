@@ -41,6 +41,8 @@ pub enum StoreError {
         #[source]
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
+    #[error("cannot read the database")]
+    Read(#[source] Arc<rusqlite::Error>),
     #[error("cannot write to the database")]
     Write(#[source] Arc<rusqlite::Error>),
     #[error("the store is closed")]

@@ -11,7 +11,7 @@ use super::StoreError;
 use crate::record::Record;
 
 pub(super) fn load(connection: &Connection) -> Result<Vec<Record>, StoreError> {
-    let failed = |source| StoreError::Write(Arc::new(source));
+    let failed = |source| StoreError::Read(Arc::new(source));
     let mut statement = connection
         .prepare(
             "SELECT id, spec, goal, status, expires_at, created_at, metadata, extensions, platform,
