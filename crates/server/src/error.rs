@@ -143,12 +143,6 @@ impl ApiError {
 /// An error and everything behind it, on one line.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));
 
-impl<'a> Chain<'a> {
-    pub(crate) fn of(error: &'a (dyn Error + 'static)) -> Self {
-        Self(error)
-    }
-}
-
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;

@@ -1,9 +1,9 @@
 use std::{
     fmt,
-    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    fs::{File, OpenOptions, TryLockError},
     io,
     net::SocketAddr,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
     sync::Arc,
     time::Duration,
@@ -12,7 +12,7 @@ use std::{
 use axum::Router;
 use osb_core::{Clock, Runtime};
 use osb_gateway::Gateway;
-use osb_sys::fs::PathError;
+use osb_sys::fs::{self, PathError};
 use tokio::net::TcpListener;
 use tokio_util::sync::DropGuard;
 
@@ -59,7 +59,7 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("cannot take over the sandboxes of this host")]
-    Sandboxes(#[from] StartupError),
+    Sandboxes(#[source] StartupError),
 }
 
 impl Server {
@@ -73,12 +73,15 @@ impl Server {
         let listener = TcpListener::bind(config.listen).await.map_err(unbound)?;
         let address = listener.local_addr().map_err(unbound)?;
 
-        private_directory(&config.data_dir)?;
+        // One that is there keeps its mode: its owner chose it.
+        fs::create_private_dir_all(&config.data_dir)?;
         let lock = lock(&config.data_dir)?;
         let (key, key_source) = key::resolve(&config.key, &config.data_dir)?;
         let store = Arc::new(Store::open(&config.data_dir.join("opensandbox.db"))?);
         let gateway = Gateway::new(Arc::clone(&runtime));
-        let reconciler = Reconciler::start(runtime, Arc::clone(&store), Arc::clone(&clock)).await?;
+        let reconciler = Reconciler::start(runtime, Arc::clone(&store), Arc::clone(&clock))
+            .await
+            .map_err(StartError::Sandboxes)?;
         let driving = reconciler.stop_on_drop();
         let app = Arc::new(Parts {
             store,
@@ -122,15 +125,6 @@ impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
     }
-}
-
-/// Makes the directory for nobody but us. One that is there keeps its mode: its owner chose it.
-fn private_directory(path: &Path) -> Result<(), PathError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(|source| PathError::new("create directory", path, source))
 }
 
 fn lock(data_dir: &Path) -> Result<File, StartError> {

@@ -169,12 +169,12 @@ impl Driver {
                 self.write(give_up).await
             }
             Err(error @ RuntimeError::Busy(_)) => {
-                tracing::warn!(error = %Chain::of(&error), "the sandbox has to wait");
+                tracing::warn!(error = %Chain(&error), "the sandbox has to wait");
                 busy.becomes(None);
                 Err(Setback::Failed)
             }
             Err(error) => {
-                tracing::error!(error = %Chain::of(&error), "the sandbox could not be started");
+                tracing::error!(error = %Chain(&error), "the sandbox could not be started");
                 self.note(Status {
                     phase: Phase::Failed,
                     reason: Reason::StartFailed,
@@ -199,7 +199,7 @@ impl Driver {
                 Ok(())
             }
             Err(error) => {
-                tracing::error!(error = %Chain::of(&error), "the sandbox could not be paused");
+                tracing::error!(error = %Chain(&error), "the sandbox could not be paused");
                 self.stay(&busy, &error, Goal::Running).await
             }
         }
@@ -217,7 +217,7 @@ impl Driver {
                 Ok(())
             }
             Err(error) => {
-                tracing::error!(error = %Chain::of(&error), "the sandbox could not be resumed");
+                tracing::error!(error = %Chain(&error), "the sandbox could not be resumed");
                 self.stay(&busy, &error, Goal::Paused).await
             }
         }
@@ -240,7 +240,7 @@ impl Driver {
         let busy = Busy::new(&self.sighting);
         if let Err(error) = self.shared.runtime.remove(self.id).await {
             tracing::error!(
-                error = %Chain::of(&error),
+                error = %Chain(&error),
                 "the sandbox could not be removed; it is tried again"
             );
             self.answer_stillborn();
@@ -342,7 +342,7 @@ impl Driver {
 }
 
 fn store_failed(error: &StoreError) -> Setback {
-    tracing::error!(error = %Chain::of(error), "the store failed; the step is tried again");
+    tracing::error!(error = %Chain(error), "the store failed; the step is tried again");
     Setback::Failed
 }
 

@@ -45,7 +45,7 @@ async fn look(shared: &Shared) {
             shared.sightings.compare(&settled, list);
         }
         Err(error) => {
-            tracing::warn!(error = %Chain::of(&error), "the runtime could not list its sandboxes");
+            tracing::warn!(error = %Chain(&error), "the runtime could not list its sandboxes");
         }
     }
 }
@@ -60,7 +60,7 @@ pub(super) async fn remove_orphans(shared: &Shared, list: &[Observed]) {
         match shared.runtime.remove(*id).await {
             Ok(()) => tracing::warn!(sandbox_id = %id, "removed a sandbox that nobody knows"),
             Err(error) => tracing::error!(
-                sandbox_id = %id, error = %Chain::of(&error),
+                sandbox_id = %id, error = %Chain(&error),
                 "a sandbox that nobody knows could not be removed; it is tried again"
             ),
         }
