@@ -60,7 +60,7 @@ impl Execd {
 
     /// Starts a command and returns its events as they happen.
     ///
-    /// Dropping the events does not stop the command.
+    /// Dropping the events breaks off the connection, and with that execd kills the command.
     pub async fn run(&self, command: &RunCommand) -> Result<Events, ClientError> {
         const DOING: &str = "run a command";
         let mut call = self.call(DOING, Method::POST, "/command").json(command)?;
