@@ -61,7 +61,7 @@ pub fn exit_now(code: i32) -> ! {
 }
 
 /// Marks every descriptor from `first` on to be closed when this process becomes another program.
-fn close_on_exec_from(first: u32) -> io::Result<()> {
+pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: with CLOSE_RANGE_CLOEXEC the call closes nothing, so no descriptor that safe code
     // owns becomes invalid.
     let result =

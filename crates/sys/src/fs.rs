@@ -61,18 +61,9 @@ pub fn create_private_dir_all(path: impl AsRef<Path>) -> Result<(), PathError> {
 
 /// Removes a file. Absence is success.
 pub fn remove_file(path: impl AsRef<Path>) -> Result<(), PathError> {
-    absent_ok("remove", path.as_ref(), std::fs::remove_file(path.as_ref()))
-}
-
-/// Removes a directory and all below it, never following links. Absence is success.
-pub fn remove_dir_all(path: impl AsRef<Path>) -> Result<(), PathError> {
-    absent_ok("remove directory", path.as_ref(), std::fs::remove_dir_all(path.as_ref()))
-}
-
-fn absent_ok(doing: &'static str, path: &Path, result: io::Result<()>) -> Result<(), PathError> {
-    match result {
+    match std::fs::remove_file(path.as_ref()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => named(doing, path, result),
+        result => named("remove", path.as_ref(), result),
     }
 }
 
@@ -116,7 +107,8 @@ pub fn set_mode(path: impl AsRef<Path>, mode: u32) -> Result<(), PathError> {
     named("change mode of", path, std::fs::set_permissions(path, PermissionsExt::from_mode(mode)))
 }
 
-/// Writes a file so that it is either absent or whole, even if the machine stops half-way.
+/// Writes a file so that it is either absent or whole, even if this process is killed half-way. It
+/// does not wait for the disk, so a machine that loses power may lose the content.
 pub fn write_whole(path: impl AsRef<Path>, content: &[u8], mode: u32) -> Result<(), PathError> {
     use std::{io::Write, os::unix::fs::OpenOptionsExt};
     let path = path.as_ref();

@@ -8,6 +8,8 @@ use std::{
 
 use rustix::io::{FdFlags, fcntl_setfd};
 
+use crate::exec;
+
 /// One bit for each descriptor number that was given out.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
@@ -38,11 +40,7 @@ pub fn take(number: RawFd) -> io::Result<OwnedFd> {
 /// Marks every descriptor but the first three to be closed when another program is executed, so
 /// that what a careless parent left open goes no further.
 pub fn keep_to_ourselves() -> io::Result<()> {
-    let (first, last) = (3_u32, u32::MAX);
-    // SAFETY: takes numbers, touches no memory, and closes nothing now.
-    let done =
-        unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_CLOEXEC) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    exec::close_on_exec_from(3)
 }
 
 #[cfg(test)]

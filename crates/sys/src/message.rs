@@ -14,9 +14,9 @@ use rustix::net::{
 use serde::{Serialize, de::DeserializeOwned};
 
 /// The largest message, as JSON.
-pub const MAX_BYTES: usize = 64 * 1024;
+const MAX_BYTES: usize = 64 * 1024;
 /// The most descriptors with one message.
-pub const MAX_FDS: usize = 8;
+const MAX_FDS: usize = 8;
 
 /// Two connected ends that keep message boundaries.
 pub fn channel() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -5,20 +5,11 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
-};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// A handle on a process that stays true when its number is used again.
 pub fn open(pid: Pid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::NONBLOCK)?)
-}
-
-/// Whether the process has ended.
-pub fn has_ended(pidfd: impl AsFd) -> io::Result<bool> {
-    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
-    Ok(poll(&mut fds, Some(&Timespec::default()))? > 0)
 }
 
 /// Ends the process at once. One that has ended already is success.
