@@ -45,7 +45,11 @@ pub(crate) fn checks(data_dir: &Path) -> Vec<Check> {
 pub(crate) async fn trial(data_dir: &Path) -> Check {
     let place = data_dir.ancestors().find(|path| path.is_dir()).unwrap_or_else(|| Path::new("/"));
     let place = place.join(format!(".osb-doctor-{}", std::process::id()));
-    osb_native::trial(config(place), osb_bundle::EXECD).await
+    // A control group of its own: the trial dissolves it, and a server that has no sandbox at the
+    // moment still needs the one that it has prepared.
+    let cgroup_parent = format!("opensandbox-doctor-{}", std::process::id());
+    let config = osb_native::Config { cgroup_parent, ..config(place) };
+    osb_native::trial(config, osb_bundle::EXECD).await
 }
 
 /// The part of `main` for the process that forks. To be called before there is any thread.
