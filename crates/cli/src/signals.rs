@@ -109,23 +109,20 @@ pub(crate) mod scripted {
         }
     }
 
-    /// An interrupt, once the backend was asked for something.
+    /// One interrupt, once something has happened.
     pub(crate) struct After<'a> {
-        backend: &'a FakeBackend,
-        call_end: &'static str,
-        delay: Duration,
+        happened: Box<dyn Fn() -> bool + 'a>,
         done: bool,
     }
 
     impl<'a> After<'a> {
-        /// The backend has seen a call that ends like this.
-        pub(crate) fn call(backend: &'a FakeBackend, call_end: &'static str) -> Self {
-            Self { backend, call_end, delay: Duration::ZERO, done: false }
+        pub(crate) fn condition(happened: impl Fn() -> bool + 'a) -> Self {
+            Self { happened: Box::new(happened), done: false }
         }
 
-        /// Leaves time for the answer to arrive.
-        pub(crate) fn and_some_more(self) -> Self {
-            Self { delay: Duration::from_millis(50), ..self }
+        /// The backend has seen a call that ends like this.
+        pub(crate) fn call(backend: &'a FakeBackend, call_end: &'static str) -> Self {
+            Self::condition(move || backend.calls().iter().any(|call| call.ends_with(call_end)))
         }
     }
 
@@ -134,10 +131,9 @@ pub(crate) mod scripted {
             if self.done {
                 return pending().await;
             }
-            while !self.backend.calls().iter().any(|call| call.ends_with(self.call_end)) {
+            while !(self.happened)() {
                 sleep(Duration::from_millis(1)).await;
             }
-            sleep(self.delay).await;
             self.done = true;
             Signal(2)
         }

@@ -57,6 +57,8 @@ async fn exec(
 
 #[cfg(test)]
 mod tests {
+    use std::{cell::RefCell, io, rc::Rc};
+
     use clap::Parser as _;
     use opensandbox::{
         Lifecycle, Sandbox,
@@ -76,26 +78,47 @@ mod tests {
     const OUT: &str = "{\"type\":\"stdout\",\"text\":\"out\",\"timestamp\":1}\n\n";
     const KILLED: &str = "{\"type\":\"error\",\"error\":{\"ename\":\"CommandExecError\",\"evalue\":\"-1\",\"traceback\":[\"signal: killed\"]},\"timestamp\":1}\n\n";
 
+    /// What was written so far; clones show the same.
+    #[derive(Clone, Default)]
+    struct Written(Rc<RefCell<Vec<u8>>>);
+
+    impl Written {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.borrow().clone()).unwrap()
+        }
+    }
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     async fn exec_line(
         backend: &FakeBackend,
         interrupts: &mut impl Interrupts,
-    ) -> (Result<u8, Failure>, String) {
+        mut out: Written,
+    ) -> Result<u8, Failure> {
         let lifecycle = Lifecycle::new(backend.connection());
         let sandbox = Sandbox::create(&lifecycle, &Sandbox::request("host")).await.unwrap();
         let args = Line::try_parse_from(["exec", sandbox.id(), "--", "x"]).unwrap().args;
-        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut err = Vec::new();
         let mut output = Output::new(&mut out, &mut err);
-        let code = exec(&args.invocation, sandbox.execd(), interrupts, &mut output).await;
-        (code, String::from_utf8(out).unwrap())
+        exec(&args.invocation, sandbox.execd(), interrupts, &mut output).await
     }
 
     #[tokio::test]
     async fn an_interrupt_stops_the_command_and_keeps_the_sandbox() {
         let backend = FakeBackend::start().await;
         backend.next_command(&[INIT, OUT], Then::Hang);
-        let mut interrupts = After::call(&backend, "/command").and_some_more();
-        let (code, out) = exec_line(&backend, &mut interrupts).await;
-        assert_eq!((code.unwrap(), out.as_str()), (130, "out\n"));
+        let out = Written::default();
+        let mut interrupts = After::condition(|| out.text() == "out\n");
+        let code = exec_line(&backend, &mut interrupts, out.clone()).await;
+        assert_eq!(code.unwrap(), 130);
         assert_eq!(backend.sandboxes().len(), 1);
         assert!(backend.calls().iter().any(|call| call.ends_with("/command?id=9f")));
     }
@@ -104,6 +127,6 @@ mod tests {
     async fn a_signal_counts_from_128() {
         let backend = FakeBackend::start().await;
         backend.next_command(&[INIT, KILLED], Then::End);
-        assert_eq!(exec_line(&backend, &mut Never).await.0.unwrap(), 137);
+        assert_eq!(exec_line(&backend, &mut Never, Written::default()).await.unwrap(), 137);
     }
 }
