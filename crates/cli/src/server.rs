@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use osb_core::SystemClock;
-use osb_server::{ApiKeySource, AuthMode, Config, Overrides, RawConfig, Server};
+use osb_server::{ApiKeySource, AuthMode, Config, ConfigError, Overrides, RawConfig, Server};
 use serde::Deserialize;
 
 use crate::{
@@ -88,7 +88,12 @@ fn settings(args: &Args, environment: &Environment, user: User) -> Result<Config
         api_key: environment.api_key.clone(),
         auth: if args.no_auth { AuthMode::Off } else { AuthMode::Key },
     };
-    Config::new(raw, overrides).map_err(|error| Failure::Usage(error.to_string()))
+    Config::new(raw, overrides).map_err(|error| match error {
+        ConfigError::Read(error) => Failure::File(error),
+        ConfigError::Invalid(_) | ConfigError::OpenToTheNetwork(_) => {
+            Failure::Usage(error.to_string())
+        }
+    })
 }
 
 /// Where the key is, for the first lines that an operator reads.
