@@ -32,7 +32,6 @@ use crate::spawner::{RootPlan, Spawn};
 const SOCKET: &str = "execd.sock";
 /// How many processes a sandbox may have that says nothing about it.
 const DEFAULT_PIDS: u32 = 4096;
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The places that a sandbox has, whether or not anything is there.
 #[derive(Debug, Clone)]
@@ -107,9 +106,11 @@ impl Place {
     }
 
     /// What is written down, if it can be read.
-    pub(crate) fn state(&self) -> Result<State, io::Error> {
-        let text = fs::read(self.directory.join("state.json")).map_err(io::Error::other)?;
-        Ok(serde_json::from_slice(&text)?)
+    pub(crate) fn state(&self) -> Result<State, PathError> {
+        let path = self.directory.join("state.json");
+        let text = fs::read(&path)?;
+        serde_json::from_slice(&text)
+            .map_err(|error| PathError::new("understand", path, error.into()))
     }
 
     pub(crate) fn connect(&self) -> io::Result<std::os::unix::net::UnixStream> {
@@ -159,7 +160,7 @@ impl Place {
 
 fn boot(spec: &SandboxSpec) -> Boot {
     let mut env = spec.env.clone();
-    for (key, value) in [("PATH", PATH), ("HOME", "/root"), ("LANG", "C.UTF-8"), ("USER", "root")] {
+    for (key, value) in [("HOME", "/root"), ("LANG", "C.UTF-8"), ("USER", "root")] {
         env.entry(key.to_owned()).or_insert_with(|| value.to_owned());
     }
     Boot {

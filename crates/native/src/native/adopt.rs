@@ -18,6 +18,9 @@ impl Native {
             let first = first_process(&place);
             let state = match place.state() {
                 Ok(state) if first.is_some() || place.has_lived() => state,
+                // It runs, and what is written down about it was whole before it did: a newer
+                // version wrote it, or the disk is damaged. Nothing here says that it may end.
+                Err(error) if first.is_some() => return Err(error),
                 // The crash came before there was anything to lose.
                 Ok(_) | Err(_) => {
                     if let Err(error) = self.clear(&place).await {
@@ -40,7 +43,7 @@ impl Native {
             known.sandboxes.insert(id, Entry { state, life, turn: Arc::default() });
         }
         let removed = self.removed();
-        self.inner.tasks.spawn_blocking(move || {
+        self.inner.deletions.spawn_blocking(move || {
             for name in fs::names(&removed).unwrap_or_default() {
                 delete(&removed.join(name));
             }
