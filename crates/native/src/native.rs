@@ -74,6 +74,8 @@ struct Inner {
     known: Mutex<Known>,
     news: broadcast::Sender<Observed>,
     tasks: TaskTracker,
+    /// What clears away the files of removed sandboxes.
+    deletions: TaskTracker,
     /// Held for as long as this server lives, so that no other one manages the same sandboxes.
     lock: File,
 }
@@ -126,6 +128,7 @@ impl Native {
                 layout,
                 images,
                 tasks,
+                deletions: TaskTracker::new(),
                 lock,
             }),
         };
@@ -137,6 +140,13 @@ impl Native {
     /// one must not be used any more.
     pub fn release(&self) -> io::Result<()> {
         self.inner.lock.unlock()
+    }
+
+    /// Waits until the files of all sandboxes that were removed so far are deleted.
+    pub async fn deleted(&self) {
+        self.inner.deletions.close();
+        self.inner.deletions.wait().await;
+        self.inner.deletions.reopen();
     }
 
     fn sandboxes(&self) -> PathBuf {

@@ -28,7 +28,7 @@ impl Native {
         let aside = self.inner.tasks.spawn_blocking(move || place.discard(&removed)).await?;
         if let Some(aside) = aside.map_err(io::Error::other)? {
             // Deleting may take long; the sandbox is gone as soon as it has lost its name.
-            self.inner.tasks.spawn_blocking(move || delete(&aside));
+            self.inner.deletions.spawn_blocking(move || delete(&aside));
         }
         Ok(())
     }

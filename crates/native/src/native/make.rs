@@ -70,16 +70,18 @@ impl Native {
             Some(Ended::Signal(signal)) => Exit::Signal(signal),
             None => Exit::Unknown,
         };
-        let mut known = self.known();
-        let Some(entry) = known.sandboxes.get_mut(&place.id) else { return };
-        entry.life = Life::Over(exit);
-        drop(known);
         if let Err(error) = place.record(exit)
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(sandbox_id = %place.id, %error, "cannot write down how the sandbox ended");
         }
-        self.tell(place.id, ObservedState::Exited(exit));
+        let mut known = self.known();
+        if let Some(entry) = known.sandboxes.get_mut(&place.id) {
+            entry.life = Life::Over(exit);
+            // Under the lock: a removal forgets the sandbox before it tells that it is gone, so
+            // nobody hears of this end after that one.
+            self.tell(place.id, ObservedState::Exited(exit));
+        }
     }
 }
 

@@ -32,6 +32,7 @@ impl Native {
         }
         Err(RuntimeError::Refused { id, port })
     }
+
     async fn connect(&self, pidfd: &OwnedFd, to: SocketAddr) -> io::Result<std::net::TcpStream> {
         let socket = self.inner.sockets.tcp(pidfd, to)?;
         let socket = tokio::net::TcpSocket::from_std_stream(std::net::TcpStream::from(socket));
