@@ -7,6 +7,9 @@ use osb_sys::{process, tree};
 use super::{Life, Native, make::ended};
 use crate::sandbox::Place;
 
+/// How long a killed sandbox may take to end: a process that waits for a disk or a network file
+/// system hears nothing before that answers. Whoever asked learns of it and may ask again.
+const END_PATIENCE: Duration = Duration::from_secs(20);
 /// How long an ended sandbox's control group may stay busy.
 const GROUP_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -21,7 +24,7 @@ impl Native {
             process::kill(&pidfd)?;
             // A stopped process hears no signal before it goes on (cgroup v1).
             place.group.thaw().ok();
-            ended(&pidfd).await?;
+            tokio::time::timeout(END_PATIENCE, ended(&pidfd)).await??;
         }
         self.empty_group(place).await?;
         let (place, removed) = (place.clone(), self.removed());
