@@ -23,6 +23,9 @@ const FILE: &str = "file";
 /// The longest path and the longest names are far below this.
 const METADATA_LIMIT: u64 = 64 << 10;
 
+/// The most files that may be announced before the first of them arrives.
+const ANNOUNCED_LIMIT: usize = 4096;
+
 /// How much of a refused upload is read, so that its sender learns why it was refused.
 const DRAIN_LIMIT: usize = 64 << 20;
 
@@ -74,6 +77,11 @@ async fn receive(
         match field.name() {
             Some(METADATA) => {
                 any_metadata = true;
+                if announced.len() == ANNOUNCED_LIMIT {
+                    return Err(ApiError::form(format!(
+                        "more than {ANNOUNCED_LIMIT} `metadata` parts wait for their `file` part"
+                    )));
+                }
                 announced.push_back(Destination::read(daemon, field).await?);
             }
             Some(FILE) => {

@@ -140,6 +140,7 @@ async fn an_upload_that_cannot_be_is_told_what_is_wrong_with_it() {
             codes::INVALID_FILE_METADATA,
         ),
         (vec![metadata(json!({"path": "x".repeat(70_000)})), file()], codes::INVALID_FILE_METADATA),
+        (vec![metadata(json!({"path": path})); 5000], codes::INVALID_FILE),
     ] {
         let (status, body) = error(daemon.send(upload(form(&parts))).await).await;
         assert_eq!((status, body.code.as_str()), (StatusCode::BAD_REQUEST, code), "{body:?}");
