@@ -14,7 +14,7 @@ use http::Method;
 use osb_api::headers;
 use osb_core::{Token, agent::Boot};
 use rustix::{
-    io::{FdFlags, fcntl_setfd},
+    io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd},
     process::{Pid, Signal, kill_process},
 };
 use serde_json::json;
@@ -50,6 +50,8 @@ impl Sandbox {
         };
         osb_sys::fs::write(path(&directory, "boot"), serde_json::to_vec(&boot).unwrap()).unwrap();
         let listener = UnixListener::bind(path(&directory, "socket")).unwrap();
+        // Out of the way of 3 and 4, which the script opens one after the other.
+        let listener = fcntl_dupfd_cloexec(listener, 10).unwrap();
         fcntl_setfd(&listener, FdFlags::empty()).unwrap();
         let script =
             format!("exec {wrapper} \"$0\" --boot 3<boot 4<&{0} {0}<&-", listener.as_raw_fd());
