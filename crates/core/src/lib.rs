@@ -5,6 +5,7 @@
 //! [`plan`] compares it with what a runtime [`Observed`], and the server applies the [`Step`]s.
 
 pub mod agent;
+mod chain;
 mod clock;
 mod label;
 mod plan;
@@ -15,6 +16,7 @@ mod state;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
+pub use chain::Chain;
 pub use clock::{Clock, SystemClock};
 pub use label::{InvalidLabel, check_labels};
 pub use plan::{Desired, Goal, Step, plan};

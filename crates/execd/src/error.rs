@@ -6,6 +6,7 @@ use axum::{
 };
 use http::{HeaderValue, StatusCode, header};
 use osb_api::{ErrorBody, codes};
+use osb_core::Chain;
 use osb_sys::fs::PathError;
 
 use crate::reply;
@@ -81,8 +82,8 @@ impl ApiError {
     }
 
     /// The operating system refused, in a way that no other answer fits.
-    pub(crate) fn runtime(error: &dyn Error) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, codes::RUNTIME_ERROR, chain(error))
+    pub(crate) fn runtime(error: &(dyn Error + 'static)) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, codes::RUNTIME_ERROR, Chain(error).to_string())
     }
 
     /// As [`ApiError::runtime`], for what has no error of its own.
@@ -94,7 +95,8 @@ impl ApiError {
 impl From<PathError> for ApiError {
     fn from(error: PathError) -> Self {
         if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
-            return Self::new(StatusCode::NOT_FOUND, codes::FILE_NOT_FOUND, chain(&error));
+            let message = Chain(&error).to_string();
+            return Self::new(StatusCode::NOT_FOUND, codes::FILE_NOT_FOUND, message);
         }
         Self::runtime(&error)
     }
@@ -114,14 +116,4 @@ impl IntoResponse for ApiError {
         }
         response
     }
-}
-
-fn chain(error: &dyn Error) -> String {
-    let mut message = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        message = format!("{message}: {error}");
-        cause = error.source();
-    }
-    message
 }

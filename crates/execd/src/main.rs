@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::Parser;
+use osb_core::Chain;
 use osb_execd::{Args, Start};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
@@ -23,14 +24,8 @@ fn main() -> ExitCode {
     match started {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            let mut message = format!("execd: {error}");
-            let mut cause = std::error::Error::source(&error);
-            while let Some(error) = cause {
-                message = format!("{message}: {error}");
-                cause = error.source();
-            }
             // With nobody to read it there is nobody to tell.
-            drop(writeln!(stderr(), "{message}"));
+            drop(writeln!(stderr(), "execd: {}", Chain(&error)));
             ExitCode::FAILURE
         }
     }

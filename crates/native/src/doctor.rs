@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use osb_api::SandboxId;
-use osb_core::{ImageName, Resources, Runtime, SandboxSpec, Token};
+use osb_core::{Chain, ImageName, Resources, Runtime, SandboxSpec, Token};
 use osb_sys::{cgroup::Layout, fs};
 
 use crate::{Config, Native};
@@ -66,13 +66,14 @@ pub async fn trial(config: Config, execd: &[u8]) -> Check {
         match (outcome, cleared) {
             (Ok(took), Ok(())) => Ok(took),
             (Err(found), _) => Err((found, remedy)),
-            (_, Err(error)) => Err((error.to_string(), remedy)),
+            (_, Err(error)) => Err((Chain(&error).to_string(), remedy)),
         },
     )
 }
 
 async fn try_sandbox(config: Config, execd: &[u8]) -> Result<String, String> {
-    let native: Arc<Native> = Native::start(config, execd).await.map_err(|error| chain(&error))?;
+    let native: Arc<Native> =
+        Native::start(config, execd).await.map_err(|error| Chain(&error).to_string())?;
     let spec = SandboxSpec {
         id: SandboxId::random(),
         image: ImageName::new("host"),
@@ -82,23 +83,13 @@ async fn try_sandbox(config: Config, execd: &[u8]) -> Result<String, String> {
         token: Token::new("trial"),
     };
     let begun = std::time::Instant::now();
-    let made = native.ensure(&spec).await.map_err(|error| chain(&error));
+    let made = native.ensure(&spec).await.map_err(|error| Chain(&error).to_string());
     let took = begun.elapsed();
-    let removed = native.remove(spec.id).await.map_err(|error| chain(&error));
+    let removed = native.remove(spec.id).await.map_err(|error| Chain(&error).to_string());
     // The caller deletes the directory: two who delete the same files get into each other's way.
     native.deleted().await;
     made.and(removed)?;
     Ok(format!("in {:.1} ms", took.as_secs_f64() * 1000.0))
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 type Finding = Result<String, (String, &'static str)>;

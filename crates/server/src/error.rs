@@ -8,7 +8,7 @@ use axum::{
 };
 use http::{HeaderValue, StatusCode, header};
 use osb_api::{ErrorBody, codes};
-use osb_core::{InvalidLabel, RuntimeError};
+use osb_core::{Chain, InvalidLabel, RuntimeError};
 use osb_gateway::GatewayError;
 
 use crate::{
@@ -137,21 +137,6 @@ impl ApiError {
         } else {
             tracing::debug!(status, code, "refused");
         }
-    }
-}
-
-/// An error and everything behind it, on one line.
-pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut next = self.0.source();
-        while let Some(error) = next {
-            write!(f, ": {error}")?;
-            next = error.source();
-        }
-        Ok(())
     }
 }
 

@@ -1,13 +1,12 @@
 use std::{sync::Arc, time::Duration};
 
 use osb_api::SandboxId;
-use osb_core::{Goal, ObservedState, Phase, Reason, RuntimeError, Status, Step, plan};
+use osb_core::{Chain, Goal, ObservedState, Phase, Reason, RuntimeError, Status, Step, plan};
 use tokio::{sync::watch, time::Instant};
 use tracing::Instrument;
 
 use super::{Birth, Shared, Sighting, birth::NotCreated, sighting::Busy};
 use crate::{
-    error::Chain,
     record::Record,
     store::{StoreError, Unchanged},
 };

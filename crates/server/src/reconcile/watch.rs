@@ -1,11 +1,10 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::BoxStream};
-use osb_core::Observed;
+use osb_core::{Chain, Observed};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Shared;
-use crate::error::Chain;
 
 /// The watch may skip things; a list in between makes up for it.
 const LIST_EVERY: Duration = Duration::from_mins(1);

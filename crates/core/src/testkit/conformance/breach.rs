@@ -1,6 +1,6 @@
-use std::{error::Error, fmt};
+use std::fmt;
 
-use crate::RuntimeError;
+use crate::{Chain, RuntimeError};
 
 /// How a law was broken.
 #[derive(Debug)]
@@ -21,13 +21,7 @@ impl fmt::Display for Breach {
 impl From<RuntimeError> for Breach {
     /// A call failed that should not have.
     fn from(error: RuntimeError) -> Self {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(current) = cause {
-            text = format!("{text}: {current}");
-            cause = current.source();
-        }
-        Self(text)
+        Self(Chain(&error).to_string())
     }
 }
 
