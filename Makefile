@@ -14,7 +14,7 @@ OSB := target/release/osb
 
 # Both programs are static and of one build, so that what they share is compiled once. Naming the
 # target keeps these flags away from macros and build scripts.
-HOST := $(shell PATH="$(PATH)" rustc -vV | sed -n 's/^host: //p')
+HOST := $(shell PATH="$(PATH)" rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 STATIC := $(CARGO_TARGET_DIR)/$(HOST)/release
 STATIC_FLAGS := RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static"
 RELEASE := $(STATIC_FLAGS) cargo build --release --locked --target $(HOST) \
@@ -25,8 +25,12 @@ DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: build ## Start a server on 127.0.0.1:8080 and show a first sandbox
+run: ready build ## Start a server on 127.0.0.1:8080 and show a first sandbox
 	@scripts/demo.sh $(OSB)
+
+.PHONY: ready
+ready:
+	@scripts/ready.sh
 
 build: ## Build target/release/osb
 	@mkdir -p "$(CARGO_TARGET_DIR)" $(dir $(OSB))

@@ -36,11 +36,13 @@ ours() {
 
 if ours; then
   echo "A server already listens on $address; this uses it."
+  server=
 elif listening; then
   echo "Something else listens on $address, or its key is not in $data. End it and try again." >&2
   exit 1
 else
-  mkdir -p "$data"
+  mkdir -p -m 700 "$data" || trouble "The server cannot keep its state in $data: set OSB_DATA_DIR."
+  (umask 077 && touch "$log")
   setsid "$osb" server --listen "$address" --data-dir "$data" </dev/null >>"$log" 2>&1 &
   server=$!
   for ((i = 0; ; i++)); do
@@ -77,7 +79,8 @@ id=$(mktemp)
 sandbox=
 # Whoever interrupts this leaves no sandbox behind.
 trap 'rm -f "$id"; [ -z "$sandbox" ] || "$osb" sandbox rm "$sandbox" >/dev/null 2>&1' EXIT
-show sandbox create --image host >"$id" || trouble "No sandbox could be made."
+# Should this be interrupted before the id is known, the sandbox ends by itself.
+show sandbox create --image host --timeout 1m >"$id" || trouble "No sandbox could be made."
 sandbox=$(grep -Eo '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' "$id")
 cat "$id"
 
@@ -102,6 +105,10 @@ cat <<TEXT
 
 The server goes on. Use it:   $osb run -- echo hello
 API key for the SDKs:         $data/api-key
-Log:                          $log
-Stop it:                      kill \$(cat $pid)
 TEXT
+[ -n "$server" ] || server=$(cat "$pid" 2>/dev/null || echo)
+# Only if it is the one that this script started: numbers are used again.
+if [ -n "$server" ] && [ "$(readlink "/proc/$server/exe" 2>/dev/null)" = "$osb" ]; then
+  echo "Log:                          $log"
+  echo "Stop it:                      kill $server"
+fi

@@ -50,14 +50,14 @@ fn main() {
         println!("cargo::rerun-if-changed={}", ready.display());
         return keep(&ready, &out);
     }
-    let target_dir = target_dir(&out).join("execd");
+    let target_dir = target_dir(&out).join("execd-build");
     let triple = variable("TARGET");
     build(&root, &target_dir, &triple);
-    keep(&target_dir.join(&triple).join("execd/execd"), &out);
+    keep(&target_dir.join(&triple).join("release/execd"), &out);
 }
 
 fn keep(built: &Path, out: &Path) {
-    if let Err(error) = fs::copy(built, out.join("execd")) {
+    if let Err(error) = fs::copy(built, out.join("execd-static")) {
         panic!("cannot copy {}: {error}", built.display());
     }
 }
@@ -71,7 +71,7 @@ fn build(root: &Path, target_dir: &Path, triple: &Path) {
     // With a triple, the flags are for execd alone and not for macros and build scripts.
     cargo
         .env("RUSTFLAGS", RUSTFLAGS)
-        .args(["build", "--profile", "execd", "--package", "osb-execd", "--bin", "execd"])
+        .args(["build", "--release", "--package", "osb-execd", "--bin", "execd"])
         .arg("--manifest-path")
         .arg(root.join("Cargo.toml"))
         .arg("--target")
@@ -87,8 +87,8 @@ fn build(root: &Path, target_dir: &Path, triple: &Path) {
 
 /// The target directory of the workspace, so that all of its profiles share one execd.
 fn target_dir(out: &Path) -> PathBuf {
-    let tagged = out.ancestors().find(|directory| directory.join("CACHEDIR.TAG").exists());
-    tagged.unwrap_or(out).to_owned()
+    // `OUT_DIR` is `<target>/<profile>/build/<package>/out`, with or without a triple in it.
+    out.ancestors().nth(4).unwrap_or(out).to_owned()
 }
 
 fn variable(name: &str) -> PathBuf {

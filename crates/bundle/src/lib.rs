@@ -1,7 +1,7 @@
 //! The static execd as bytes, built by this crate's build script.
 
 /// The program that runs in every sandbox.
-pub static EXECD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/execd"));
+pub static EXECD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/execd-static"));
 
 #[cfg(test)]
 mod tests {

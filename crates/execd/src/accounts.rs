@@ -26,7 +26,8 @@ struct Group {
 impl Accounts {
     /// Reads them anew: programs add users. A file that is not there declares nobody.
     pub(crate) fn load() -> Self {
-        let text = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+        let text =
+            |path| String::from_utf8_lossy(&fs::read_small(path).unwrap_or_default()).into_owned();
         Self::parse(&text("/etc/passwd"), &text("/etc/group"))
     }
 

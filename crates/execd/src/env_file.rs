@@ -12,7 +12,7 @@ pub(crate) fn load(
     path: &Path,
     value: impl Fn(&str) -> Option<String>,
 ) -> BTreeMap<String, String> {
-    match fs::read(path) {
+    match fs::read_small(path) {
         Ok(content) => parse(&String::from_utf8_lossy(&content), value),
         Err(error) => {
             if error.kind() == ErrorKind::NotFound {

@@ -17,7 +17,7 @@ use std::{
 };
 
 use osb_api::SandboxId;
-use osb_core::{Exit, SandboxSpec, agent::Boot};
+use osb_core::{Exit, Memory, SandboxSpec, agent::Boot};
 use osb_image::Rootfs;
 use osb_sys::{
     cgroup::{Group, Layout, Limits},
@@ -31,7 +31,9 @@ use crate::spawner::{RootPlan, Spawn};
 
 const SOCKET: &str = "execd.sock";
 /// How many processes a sandbox may have that says nothing about it.
-const DEFAULT_PIDS: u32 = 4096;
+const DEFAULT_PIDS: u32 = 1024;
+/// How much memory: as much as the published clients ask for when they are not told.
+const DEFAULT_MEMORY: Memory = Memory::from_bytes(2 << 30);
 
 /// The places that a sandbox has, whether or not anything is there.
 #[derive(Debug, Clone)]
@@ -84,7 +86,7 @@ impl Place {
         let resources = &state.spec.resources;
         self.group.create(&Limits {
             cpu_millis: resources.cpu.map(osb_core::Cpu::millis),
-            memory_bytes: resources.memory.map(osb_core::Memory::bytes),
+            memory_bytes: Some(resources.memory.unwrap_or(DEFAULT_MEMORY).bytes()),
             pids: Some(resources.pids.unwrap_or(DEFAULT_PIDS)),
         })?;
         let listener = unix::listen(&self.directory, SOCKET).map_err(named(SOCKET))?;

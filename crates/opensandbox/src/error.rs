@@ -67,6 +67,11 @@ impl ClientError {
         matches!(self, Self::Api { status: StatusCode::NOT_FOUND, .. })
     }
 
+    /// Whether the other side does not offer the call at all.
+    pub fn is_not_supported(&self) -> bool {
+        matches!(self, Self::Api { status: StatusCode::NOT_IMPLEMENTED, .. })
+    }
+
     pub(crate) fn protocol(doing: &'static str, detail: &impl ToString) -> Self {
         Self::Protocol { doing, detail: detail.to_string() }
     }

@@ -39,7 +39,22 @@ pub(crate) async fn require_key(
             "without a key the server answers to localhost only: ask for it by that name",
         ));
     }
+    if app.key.is_none()
+        && !place::is_open(request.uri().path())
+        && is_from_a_page(request.headers())
+    {
+        return Err(ApiError::invalid(
+            "without a key the server takes no requests from web pages: start it with one",
+        ));
+    }
     Ok(next.run(request).await)
+}
+
+/// Whether a browser sent this on behalf of a page. What sandboxes serve through the proxy has this
+/// server's own origin, so not even that one can be trusted.
+fn is_from_a_page(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::ORIGIN)
+        || headers.get("sec-fetch-site").is_some_and(|site| site != "none")
 }
 
 /// Whether the client asked for this machine. A site whose name was made to point here, to use the

@@ -1,19 +1,26 @@
 //! Taking connections and letting them go.
 
-use std::{convert::Infallible, net::SocketAddr, time::Duration};
+use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body, response::Response};
 use http::{Request, uri::Scheme};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use osb_gateway::Caller;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
 /// How long a client may take to send the head of a request, and how long an idle connection is
 /// kept.
 const HEAD_WITHIN: Duration = Duration::from_mins(1);
+/// How large the head of a request may be. Whoever sends it has shown no key yet.
+const HEAD_BYTES: usize = 64 * 1024;
+/// How many connections are open at a time; more have to wait for one to end.
+const CONNECTIONS: usize = 4096;
 /// After a failure to accept, such as too many open files: waiting helps, spinning does not.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
@@ -26,17 +33,21 @@ pub(crate) async fn serve(
 ) {
     let connections = TaskTracker::new();
     let (ending, broken) = (CancellationToken::new(), CancellationToken::new());
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
     tokio::pin!(shutdown);
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accept(&listener, &places) => accepted,
             () = &mut shutdown => break,
         };
         match accepted {
-            Ok((stream, peer)) => {
+            Ok((stream, peer, place)) => {
                 let connection = connection(stream, peer, routes.clone(), ending.clone());
                 let broken = broken.clone();
-                connections.spawn(async move { broken.run_until_cancelled(connection).await });
+                connections.spawn(async move {
+                    broken.run_until_cancelled(connection).await;
+                    drop(place);
+                });
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -52,6 +63,16 @@ pub(crate) async fn serve(
         broken.cancel();
         connections.wait().await;
     }
+}
+
+/// The next connection, once there is a place for it.
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, peer) = listener.accept().await?;
+    Ok((stream, peer, place))
 }
 
 /// Serves one connection, until the client or the server is done with it.
@@ -71,6 +92,7 @@ async fn connection(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
+        .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::pin!(connection);

@@ -182,11 +182,13 @@ impl Group {
                 }
                 if let Some(bytes) = limits.memory_bytes {
                     set(&self.at.memory, "memory.limit_in_bytes", bytes)?;
-                    // Kernels without swap accounting have no such file, and then no swap either
-                    // counts against the group.
-                    match set(&self.at.memory, "memory.memsw.limit_in_bytes", bytes) {
-                        Err(error) if is_absent(&error) => {}
-                        result => result?,
+                    // Swap, and what waits in TCP connections, which is the host's otherwise.
+                    // Kernels that do not account for one of them have no such file.
+                    for file in ["memory.memsw.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes"] {
+                        match set(&self.at.memory, file, bytes) {
+                            Err(error) if is_absent(&error) => {}
+                            result => result?,
+                        }
                     }
                 }
                 if let Some(pids) = limits.pids {

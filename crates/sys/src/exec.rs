@@ -60,6 +60,28 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// Gives this process a keyring of its own, in place of the one that it inherited. Where the kernel
+/// has no keyrings, or lets nobody use them, there is nothing to leave.
+pub fn join_new_session_keyring(_alone: &SingleThread) -> io::Result<()> {
+    let anonymous = std::ptr::null::<libc::c_char>();
+    // SAFETY: a null name asks for a keyring without one; the kernel follows no pointer.
+    let keyring =
+        unsafe { libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, anonymous) };
+    match io::Error::last_os_error() {
+        _ if keyring != -1 => Ok(()),
+        error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => Ok(()),
+        error => Err(error),
+    }
+}
+
+/// Closes every descriptor, in a forked child that uses none: neither it nor anybody else may
+/// touch one afterwards, since a new one could have its number.
+pub(crate) fn close_all(_alone: &SingleThread) {
+    // SAFETY: the one caller is a fresh child that only waits for its end from here on, so no
+    // owner of a closed descriptor ever runs, not even to drop it.
+    unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
+}
+
 /// Marks every descriptor from `first` on to be closed when this process becomes another program.
 pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: with CLOSE_RANGE_CLOEXEC the call closes nothing, so no descriptor that safe code

@@ -38,6 +38,29 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<u8>, PathError> {
     named("read", path.as_ref(), std::fs::read(path.as_ref()))
 }
 
+/// The content of an ordinary file of at most [`SMALL`] bytes, from a place where somebody hostile
+/// may have put something else: a pipe that nobody writes to, or a device that never ends.
+pub fn read_small(path: impl AsRef<Path>) -> Result<Vec<u8>, PathError> {
+    let path = path.as_ref();
+    named("read", path, read_small_file(path))
+}
+
+/// The most that [`read_small`] reads.
+pub const SMALL: u64 = 1 << 20;
+
+fn read_small_file(path: &Path) -> io::Result<Vec<u8>> {
+    use std::{io::Read, os::unix::fs::OpenOptionsExt};
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() > SMALL {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not an ordinary, small file"));
+    }
+    let mut content = Vec::new();
+    file.take(SMALL).read_to_end(&mut content)?;
+    Ok(content)
+}
+
 pub fn read_to_string(path: impl AsRef<Path>) -> Result<String, PathError> {
     named("read", path.as_ref(), std::fs::read_to_string(path.as_ref()))
 }

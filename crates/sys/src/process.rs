@@ -20,16 +20,18 @@ pub fn kill(pidfd: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// The first process of the innermost process namespace among `pids`, if it is there.
+/// The first process of a process namespace directly below ours among `pids`, if it is there.
 pub fn init_among(pids: &[Pid]) -> Option<Pid> {
+    let own = namespace_ids("self")?.len();
     pids.iter().copied().find(|pid| {
-        let status = crate::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid()));
-        // `NSpid:` lists the process's number in each namespace, ours first.
-        status.is_ok_and(|status| {
-            status
-                .lines()
-                .find_map(|line| line.strip_prefix("NSpid:"))
-                .is_some_and(|ids| ids.split_whitespace().skip(1).last() == Some("1"))
-        })
+        namespace_ids(&pid.as_raw_pid().to_string())
+            .is_some_and(|ids| ids.len() == own + 1 && ids.last().is_some_and(|id| id == "1"))
     })
+}
+
+/// The numbers of a process in each process namespace that it is in, ours first.
+fn namespace_ids(process: &str) -> Option<Vec<String>> {
+    let status = crate::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    Some(ids.split_whitespace().map(str::to_owned).collect())
 }

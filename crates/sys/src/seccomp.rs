@@ -81,6 +81,14 @@ impl Filter {
                 rules.insert(call | alias, vec![other_family.clone()]);
             }
         }
+        // Limits of other processes: root inside could starve execd with them.
+        let (whole, own) = (SeccompCmpArgLen::Dword, 0);
+        let another = SeccompCondition::new(0, whole, SeccompCmpOp::Ne, own);
+        let another = another.and_then(|another| SeccompRule::new(vec![another]));
+        let another = another.map_err(io::Error::other)?;
+        for alias in ALIASES {
+            rules.insert(libc::SYS_prlimit64 | alias, vec![another.clone()]);
+        }
         let errno = u32::try_from(libc::EPERM).map_err(io::Error::other)?;
         let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
         let filter =

@@ -1,6 +1,10 @@
 //! Removing directory trees that somebody hostile has built.
 
-use std::{collections::VecDeque, ffi::CString, os::fd::OwnedFd, path::Path};
+use std::{
+    ffi::{CStr, CString},
+    os::fd::OwnedFd,
+    path::Path,
+};
 
 use rustix::{
     fs::{
@@ -12,26 +16,43 @@ use rustix::{
 
 use crate::fs::PathError;
 
+/// How many names are held in memory at a time.
+const BATCH: usize = 1024;
+
 /// Removes a directory and all below it. Absence is success.
 ///
-/// Neither depth nor breadth costs stack or descriptors: a directory that is not empty is moved
-/// up beside the first one and waits for its turn, so a path of a million components is removed
-/// like any other. Links are removed, never followed.
+/// Neither depth nor breadth costs stack, descriptors or memory: a directory that is not empty is
+/// moved up beside the first one, under a number, and waits for its turn, so a path of a million
+/// components is removed like any other. Links are removed, never followed.
 pub fn remove(path: &Path) -> Result<(), PathError> {
     let named = |error: Errno| PathError::new("remove directory", path, error.into());
     let top = match open(&CWD, path) {
         Err(Errno::NOENT) => return Ok(()),
         result => result.map_err(named)?,
     };
-    let mut waiting = VecDeque::new();
     let mut moved = 0_u64;
-    empty(&top, &top, &mut waiting, &mut moved).map_err(named)?;
-    while let Some(name) = waiting.pop_front() {
-        let directory = open(&top, name.as_c_str()).map_err(named)?;
-        empty(&top, &directory, &mut waiting, &mut moved).map_err(named)?;
-        unlinkat(&top, name.as_c_str(), AtFlags::REMOVEDIR).map_err(named)?;
+    empty(&top, &top, &mut moved).map_err(named)?;
+    let mut next = 1;
+    while next <= moved {
+        match open(&top, aside(next).as_str()) {
+            Ok(directory) => {
+                empty(&top, &directory, &mut moved).map_err(named)?;
+                unlinkat(&top, aside(next).as_str(), AtFlags::REMOVEDIR).map_err(named)?;
+            }
+            // A number that was passed over, because something else has that name or had it.
+            Err(Errno::NOENT) => {}
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                unlinkat(&top, aside(next).as_str(), AtFlags::empty()).map_err(named)?;
+            }
+            Err(error) => return Err(named(error)),
+        }
+        next += 1;
     }
     unlinkat(CWD, path, AtFlags::REMOVEDIR).map_err(named)
+}
+
+fn aside(number: u64) -> String {
+    format!(".removed-{number}")
 }
 
 fn open(
@@ -46,51 +67,60 @@ fn open(
     )
 }
 
-/// Removes what is in `directory`, moving directories with content to `top` under fresh names.
-fn empty(
-    top: &OwnedFd,
-    directory: &OwnedFd,
-    waiting: &mut VecDeque<CString>,
-    moved: &mut u64,
-) -> Result<(), Errno> {
+/// Removes what is in `directory`, moving directories with content to `top` under fresh numbers.
+fn empty(top: &OwnedFd, directory: &OwnedFd, moved: &mut u64) -> Result<(), Errno> {
     // Without these bits even its owner could not list or change it; the kernel's own overlay
     // work directory has none.
     fchmod(directory, Mode::RWXU)?;
-    let mut own: Vec<(CString, FileType)> = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name != c"." && name != c".." {
-            own.push((name.to_owned(), entry.file_type()));
-        }
-    }
-    for (name, kind) in own {
-        let flags = if kind == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        match unlinkat(directory, name.as_c_str(), flags) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR) => {
-                let aside = loop {
-                    *moved += 1;
-                    let aside =
-                        CString::new(format!(".removed-{moved}")).map_err(|_| Errno::INVAL)?;
-                    match renameat_with(
-                        directory,
-                        name.as_c_str(),
-                        top,
-                        aside.as_c_str(),
-                        RenameFlags::NOREPLACE,
-                    ) {
-                        Ok(()) => break aside,
-                        Err(Errno::EXIST) => {}
-                        Err(error) => return Err(error),
-                    }
-                };
-                waiting.push_back(aside);
+    let (at_top, before) = (std::ptr::eq(top, directory), *moved);
+    loop {
+        let mut batch: Vec<(CString, FileType)> = Vec::new();
+        for entry in Dir::read_from(directory)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name != c"." && name != c".." && !(at_top && is_aside(name, before, *moved)) {
+                batch.push((name.to_owned(), entry.file_type()));
             }
-            Err(error) => return Err(error),
+            if batch.len() == BATCH {
+                break;
+            }
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        for (name, kind) in batch {
+            remove_entry(top, directory, &name, kind, moved)?;
         }
     }
-    Ok(())
+}
+
+/// Whether this is what we moved into `top` while emptying it.
+fn is_aside(name: &CStr, before: u64, moved: u64) -> bool {
+    let number = name.to_str().ok().and_then(|name| name.strip_prefix(".removed-")?.parse().ok());
+    number.is_some_and(|number: u64| number > before && number <= moved)
+}
+
+fn remove_entry(
+    top: &OwnedFd,
+    directory: &OwnedFd,
+    name: &CStr,
+    kind: FileType,
+    moved: &mut u64,
+) -> Result<(), Errno> {
+    let flags = if kind == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    match unlinkat(directory, name, flags) {
+        Ok(()) | Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR) => {}
+        Err(error) => return Err(error),
+    }
+    loop {
+        *moved += 1;
+        let place = aside(*moved);
+        match renameat_with(directory, name, top, place.as_str(), RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => {}
+            result => return result,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -123,6 +153,11 @@ mod tests {
         crate::fs::symlink(&other, victim.join("a/link")).unwrap();
         crate::fs::write(victim.join("a/b/.removed-1"), "in the way").unwrap();
         crate::fs::create_dir_all(victim.join(".removed-1/x")).unwrap();
+        crate::fs::write(victim.join(".removed-2"), "in the way too").unwrap();
+        crate::fs::symlink(&other, victim.join(".removed-3")).unwrap();
+        for name in 0..5000 {
+            crate::fs::write(victim.join("a").join(name.to_string()), "").unwrap();
+        }
         crate::fs::set_mode(victim.join("a/b"), 0).unwrap();
         remove(&victim).unwrap();
         assert!(!victim.exists());

@@ -2,10 +2,16 @@
 
 use std::{fs::File, io, os::fd::OwnedFd};
 
-use rustix::{process::Signal, thread::UnshareFlags};
+use rustix::{
+    process::{Signal, set_parent_process_death_signal},
+    thread::UnshareFlags,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::fork::{Fork, SingleThread, fork};
+use crate::{
+    exec,
+    fork::{Fork, SingleThread, fork},
+};
 
 /// How many ids a sandbox has: 0 to 65535, of which 65534 is nobody.
 pub const RANGE: u32 = 65_536;
@@ -21,6 +27,10 @@ pub struct IdBase(pub u32);
 pub fn user_namespace(alone: &SingleThread, base: IdBase) -> io::Result<OwnedFd> {
     match fork(alone, UnshareFlags::NEWUSER)? {
         Fork::Child => {
+            // It must not outlive its parent, nor keep anything of it open: whoever waits for the
+            // parent's end would wait for ever.
+            set_parent_process_death_signal(Some(Signal::KILL)).ok();
+            exec::close_all(alone);
             loop {
                 // Waits for the signal that ends it; the parent only needs its namespace.
                 rustix::event::pause();

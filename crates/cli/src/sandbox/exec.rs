@@ -45,7 +45,11 @@ async fn exec(
     };
     if let Some(id) = running.id() {
         let stopped = tokio::select! {
-            stopped = execd.interrupt(id) => stopped.map_err(|error| error.to_string()),
+            stopped = execd.interrupt(id) => match stopped {
+                // Such an execd ends a command whose caller hangs up, as this now does.
+                Err(error) if error.is_not_supported() => Ok(()),
+                stopped => stopped.map_err(|error| error.to_string()),
+            },
             _ = interrupts.next() => Err("interrupted".to_owned()),
         };
         if let Err(reason) = stopped {

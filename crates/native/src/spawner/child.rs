@@ -90,6 +90,10 @@ pub(super) fn become_execd(
         osb_sys::fs::write(door, "0").step("enter the control group")?;
     }
     fork::unshare(alone, UnshareFlags::NEWCGROUP).step("make a control group namespace")?;
+    // What the server has of these is not for sandboxes.
+    osb_sys::fs::write("/proc/self/oom_score_adj", "0")
+        .step("reset the score for lack of memory")?;
+    rustix::process::setpriority_process(None, 0).step("reset the priority")?;
     rustix::process::setsid().step("start a session")?;
     rustix::system::sethostname(spawn.hostname.as_bytes()).step("set the host name")?;
     netns::bring_up_loopback().step("bring up the loopback interface")?;
@@ -109,6 +113,7 @@ pub(super) fn become_execd(
 
     let users = fcntl_dupfd_cloexec(users, OURS).step("move a descriptor")?;
     userns::become_root_of(alone, &users).step("enter the user namespace")?;
+    exec::join_new_session_keyring(alone).step("leave the server's keys behind")?;
     // A namespace below this one would give its maker every capability again, and with them most
     // of the kernel to attack.
     osb_sys::fs::write("/proc/sys/user/max_user_namespaces", "0")

@@ -8,6 +8,7 @@ use std::{
         unix::process::CommandExt,
     },
     process::{Child, Stdio},
+    time::Duration,
 };
 
 use osb_sys::{message, ready};
@@ -22,6 +23,9 @@ use super::protocol::{Ended, Failure, Reply, Request, Spawn};
 
 /// How many requests may wait for the spawner.
 const QUEUE: usize = 256;
+
+/// How long a reply may take; it is a matter of milliseconds, on a very busy machine of seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 type Answer = io::Result<(Reply, Vec<OwnedFd>)>;
 
@@ -78,8 +82,12 @@ impl Spawner {
     async fn ask(&self, request: Request, fds: Vec<OwnedFd>) -> Answer {
         let (answer, asked) = oneshot::channel();
         self.jobs.send(Job { request, fds, answer }).await.map_err(|_| lost())?;
-        asked.await.map_err(|_| lost())?
+        tokio::time::timeout(PATIENCE, asked).await.map_err(|_| silent())?.map_err(|_| lost())?
     }
+}
+
+fn silent() -> io::Error {
+    io::Error::other("the spawner process does not answer")
 }
 
 fn lost() -> io::Error {
@@ -198,6 +206,8 @@ pub(crate) async fn outcome(status: OwnedFd) -> io::Result<Result<(), Failure>> 
     use tokio::io::AsyncReadExt;
     let mut said = Vec::new();
     let pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(status)?;
-    pipe.take(64 * 1024).read_to_end(&mut said).await?;
+    let mut pipe = pipe.take(64 * 1024);
+    let read = tokio::time::timeout(PATIENCE, pipe.read_to_end(&mut said)).await;
+    read.map_err(|_| io::Error::other("the new process neither starts nor fails"))??;
     if said.is_empty() { Ok(Ok(())) } else { Ok(Err(serde_json::from_slice(&said)?)) }
 }

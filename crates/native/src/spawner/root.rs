@@ -148,6 +148,8 @@ fn devices(at: &Path, base: IdBase) -> Result<(), Failure> {
         FsOption::Text("ptmxmode", "0666"),
         FsOption::Text("mode", "0620"),
         FsOption::Text("uid", &root),
+        // The host has a few thousand for everybody.
+        FsOption::Text("max", "256"),
     ];
     let pts = mount::filesystem(
         "devpts",
