@@ -172,20 +172,31 @@ async fn the_key_is_made_at_the_first_start_and_kept() {
 #[tokio::test]
 async fn without_a_key_the_server_is_no_open_door_for_browsers() {
     let server = World::new().serve_openly().await;
-    let ask = async |host: &str| {
+    let ask = async |host: &str, (name, value): (&str, &str)| {
         let request = http::Request::builder()
             .uri("/v1/sandboxes")
             .header("host", host)
-            .header("origin", "https://evil.example")
+            .header(name, value)
             .body(Full::default());
         server.send(request.expect("a request")).await
     };
+    let program = ("user-agent", "a program");
     for host in ["localhost:8080", "127.0.0.1:8080", "[::1]"] {
-        let answer = ask(host).await;
+        let answer = ask(host, program).await;
         assert_eq!(answer.status, 200, "{host}");
         assert_eq!(answer.header("access-control-allow-origin"), None);
     }
     for host in ["evil.example", "localhost.evil.example", "192.0.2.1"] {
-        ask(host).await.refusal(400, "SANDBOX::INVALID_PARAMETER");
+        ask(host, program).await.refusal(400, "SANDBOX::INVALID_PARAMETER");
     }
+    // A page that a sandbox serves through the proxy has the server's own origin.
+    for page in [
+        ("origin", "https://evil.example"),
+        ("origin", "http://localhost:8080"),
+        ("sec-fetch-site", "same-origin"),
+        ("sec-fetch-site", "cross-site"),
+    ] {
+        ask("localhost:8080", page).await.refusal(400, "SANDBOX::INVALID_PARAMETER");
+    }
+    assert_eq!(ask("localhost:8080", ("sec-fetch-site", "none")).await.status, 200);
 }
