@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import signal
 import threading
 import time
@@ -19,7 +20,7 @@ from opensandbox import SandboxSync
 from opensandbox.config import ConnectionConfigSync
 from opensandbox.exceptions import SandboxApiException
 from opensandbox.models.filesystem import WriteEntry
-from served import Server, serving, wait_for
+from served import Server, osb, serving, wait_for
 from traces import Traces
 
 
@@ -119,19 +120,65 @@ def test_a_sandbox_whose_processes_were_killed_from_outside_leaves_nothing(serve
     traces.all_gone()
 
 
+BODY = {
+    "image": {"uri": "host"},
+    "entrypoint": ["sleep", "infinity"],
+    "resourceLimits": {"cpu": "1", "memory": "256Mi"},
+    "timeout": 600,
+}
+
+
+def spawners(server: Server) -> list[int]:
+    """The helper processes of this server, and whatever they left behind."""
+    assert server.process is not None
+    found = []
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            words = pathlib.Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+            if b"__spawner" in words and os.readlink(f"/proc/{process}/exe") == osb():
+                found.append(int(process))
+    return found
+
+
+def test_a_server_whose_helper_is_killed_again_and_again_goes_on(server, traces):
+    ending = threading.Event()
+
+    def ask_on_and_on() -> None:
+        while not ending.is_set():
+            made = server.call("POST", "/v1/sandboxes", BODY)
+            if made.status == 202:
+                server.call("DELETE", f"/v1/sandboxes/{made.json()['id']}")
+
+    callers = [threading.Thread(target=ask_on_and_on) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for _ in range(25):
+        helpers = wait_for("there is a helper", lambda: spawners(server))
+        # Not a wait for something: the blow should fall at any moment of its work.
+        time.sleep(0.02)
+        for helper in helpers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(helper, signal.SIGKILL)
+    ending.set()
+    for caller in callers:
+        caller.join()
+
+    sandbox = create(server)
+    traces.all_there(1)
+    assert sandbox.commands.run("true").exit_code == 0
+    sandbox.kill()
+    wait_for("nothing is listed", lambda: server.ids() == [])
+    traces.all_gone()
+    wait_for("one helper is left", lambda: len(spawners(server)) <= 1)
+
+
 def test_killed_again_and_again_in_the_middle_of_work(server, traces):
     """Whatever was half made when the server died is whole or gone afterwards."""
-    body = {
-        "image": {"uri": "host"},
-        "entrypoint": ["sleep", "infinity"],
-        "resourceLimits": {"cpu": "1", "memory": "256Mi"},
-        "timeout": 600,
-    }
 
     def ask_many() -> None:
         for number in range(12):
             try:
-                made = server.call("POST", "/v1/sandboxes", body, timeout=5)
+                made = server.call("POST", "/v1/sandboxes", BODY, timeout=5)
                 if number % 2:
                     server.call("DELETE", f"/v1/sandboxes/{made.json()['id']}", timeout=5)
             except (OSError, ValueError, KeyError):

@@ -97,6 +97,17 @@ def test_calls_that_have_served_escapes_are_refused(sandbox):
             assert result == "-1" and errno in ("1", "38"), name
 
 
+def test_a_sandbox_cannot_stop_its_first_process_from_answering(sandbox):
+    fails(sandbox, "prlimit --pid 1 --nofile=3:3")
+    sandbox.commands.run("rm -f /opt/opensandbox/.env; mkfifo /opt/opensandbox/.env")
+    assert lines(sandbox, "echo alive") == ["alive"]
+    sandbox.commands.run("rm /opt/opensandbox/.env; ln -s /dev/zero /opt/opensandbox/.env")
+    assert lines(sandbox, "echo alive") == ["alive"]
+    # From here on a shell would wait for the pipe, but not execd.
+    sandbox.commands.run("rm /etc/passwd; mkfifo /etc/passwd")
+    assert sandbox.files.get_file_info(["/tmp"])["/tmp"].mode == 1777
+
+
 def test_no_program_gains_powers_by_its_set_id_bit(sandbox):
     status = "\n".join(lines(sandbox, "cat /proc/self/status"))
     assert "NoNewPrivs:\t1" in status
@@ -312,6 +323,16 @@ def test_the_server_listens_on_loopback_unless_told_otherwise(server: Server):
             if fields[3] == "0A" and fields[1].endswith(f":{server.port:04X}"):
                 listening.add(fields[1])
     assert listening == local
+
+
+def test_a_head_without_end_is_cut_off(server: Server):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as caller:
+        try:
+            caller.sendall(b"GET /health HTTP/1.1\r\nX: " + b"x" * 300_000)
+            answer = caller.recv(100)
+        except (BrokenPipeError, ConnectionResetError):
+            answer = b""
+    assert answer == b"" or b" 431 " in answer
 
 
 def test_a_flood_of_requests_without_key_does_not_stop_others(sandbox, server: Server):
