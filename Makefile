@@ -5,9 +5,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help run build test bench lint clean
 
-# Builds and test tools live outside the checkout, so that every clone finds them warm.
+# Builds and test tools live outside the checkout. Each checkout has a build directory of its own:
+# cargo tells old from new by time alone, and would take another checkout's crates for this one's.
 CACHE := $(or $(XDG_CACHE_HOME),$(shell echo ~)/.cache)/opensandbox
-export CARGO_TARGET_DIR ?= $(CACHE)/target
+export CARGO_TARGET_DIR ?= $(CACHE)/target-$(shell echo "$(CURDIR)" | cksum | cut -d ' ' -f 1)
 export PATH := $(PATH):$(shell echo ~)/.cargo/bin
 
 OSB := target/release/osb
@@ -34,7 +35,7 @@ ready:
 
 build: ## Build target/release/osb
 	@mkdir -p "$(CARGO_TARGET_DIR)" $(dir $(OSB))
-	@# Another clone may build at the same moment: whose binary is copied must not be a matter of luck.
+	@# Another make may build at the same moment: whose binary is copied must not be a matter of luck.
 	@exec 9>"$(CARGO_TARGET_DIR)/.osb-build"; flock 9; \
 	$(RELEASE) --lib --bin execd; \
 	OSB_EXECD="$(STATIC)/execd" $(RELEASE) --bin osb; \

@@ -3,6 +3,7 @@ use std::{net::TcpStream, os::unix::net::UnixStream};
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use osb_api::SandboxId;
+use serde::{Deserialize, Serialize};
 
 use crate::{ImageName, SandboxSpec};
 
@@ -85,7 +86,7 @@ pub enum ObservedState {
 }
 
 /// How an entrypoint ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {
     Code(i32),
     Signal(i32),

@@ -50,14 +50,6 @@ pub(crate) struct State {
     pub(crate) base: IdBase,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-enum Ending {
-    Code(i32),
-    Signal(i32),
-    OutOfMemory,
-    Unknown,
-}
-
 impl Place {
     pub(crate) fn new(sandboxes: &Path, layout: &Layout, parent: &str, id: SandboxId) -> Self {
         let name = id.to_string();
@@ -121,14 +113,8 @@ impl Place {
 
     /// Writes down how the sandbox ended, for the next server.
     pub(crate) fn record(&self, exit: Exit) -> Result<(), PathError> {
-        let ending = match exit {
-            Exit::Code(code) => Ending::Code(code),
-            Exit::Signal(signal) => Ending::Signal(signal),
-            Exit::OutOfMemory => Ending::OutOfMemory,
-            Exit::Unknown => Ending::Unknown,
-        };
         let path = self.directory.join("exit.json");
-        let text = serde_json::to_vec(&ending).map_err(io::Error::from);
+        let text = serde_json::to_vec(&exit).map_err(io::Error::from);
         let text = text.map_err(|error| PathError::new("write", &path, error))?;
         fs::write_whole(path, &text, 0o600)
     }
@@ -141,12 +127,7 @@ impl Place {
     /// How it ended, if that was written down.
     pub(crate) fn exit(&self) -> Option<Exit> {
         let text = fs::read(self.directory.join("exit.json")).ok()?;
-        Some(match serde_json::from_slice(&text).ok()? {
-            Ending::Code(code) => Exit::Code(code),
-            Ending::Signal(signal) => Exit::Signal(signal),
-            Ending::OutOfMemory => Exit::OutOfMemory,
-            Ending::Unknown => Exit::Unknown,
-        })
+        serde_json::from_slice(&text).ok()
     }
 
     /// Moves the directory to where it only waits to be deleted. Absence is success.

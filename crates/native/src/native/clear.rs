@@ -41,6 +41,8 @@ impl Native {
     async fn empty_group(&self, place: &Place) -> io::Result<()> {
         let deadline = tokio::time::Instant::now() + GROUP_PATIENCE;
         loop {
+            // A stopped process hears no signal before it goes on (cgroup v1).
+            place.group.thaw().ok();
             for pid in place.group.processes() {
                 if let Ok(pidfd) = process::open(pid)
                     && place.group.processes().contains(&pid)
