@@ -116,7 +116,17 @@ impl Layout {
     pub fn prepare(&self, parent: &str) -> Result<(), PathError> {
         match self {
             Self::V1 { trees } => {
-                trees.distinct().iter().try_for_each(|tree| fs::create_dir_all(tree.join(parent)))
+                trees
+                    .distinct()
+                    .iter()
+                    .try_for_each(|tree| fs::create_dir_all(tree.join(parent)))?;
+                // The kernel rewrites itself when the first group in the system counts TCP memory,
+                // and back with the last, which takes milliseconds: let this one be always there.
+                let memory = trees.memory.join(parent);
+                match set(&memory, "memory.kmem.tcp.limit_in_bytes", i64::MAX) {
+                    Err(error) if is_absent(&error) => Ok(()),
+                    result => result,
+                }
             }
             Self::V2 { tree } => {
                 fs::create_dir_all(tree.join(parent))?;
@@ -214,9 +224,16 @@ impl Group {
         Ok(())
     }
 
-    /// The files into which a process writes `0` to join the group.
+    /// The files into which a process with one thread writes `0` to join the group.
+    ///
+    /// Through `tasks` that thread goes alone, and the kernel need not hold up every fork on the
+    /// machine for it, which takes up to 20 ms (the lock of `cgroup.procs` waits for RCU).
     pub fn doors(&self) -> Vec<PathBuf> {
-        self.at.distinct().into_iter().map(|path| path.join("cgroup.procs")).collect()
+        let door = match self.version {
+            Version::V1 => "tasks",
+            Version::V2 => "cgroup.procs",
+        };
+        self.at.distinct().into_iter().map(|path| path.join(door)).collect()
     }
 
     /// The processes in the group; none if it does not exist.
