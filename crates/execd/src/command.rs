@@ -1,7 +1,5 @@
 //! Commands: validated, started, and streamed as events.
 
-mod lines;
-mod output;
 mod request;
 mod run;
 

@@ -1,34 +1,25 @@
-use std::{convert::Infallible, io, process::Stdio, sync::Arc, time::Duration};
+use std::{io, process::Stdio, sync::Arc, time::Duration};
 
 use axum::body::{Body, Bytes};
-use futures_util::stream;
-use osb_api::execd::{Event, Failure, enames};
-use osb_core::{Clock, SystemClock};
+use osb_api::execd::Event;
 use rustix::process::Pid;
 use tokio::{
     sync::mpsc,
-    time::{Instant, MissedTickBehavior, interval_at, sleep},
+    time::{Instant, sleep},
 };
 use uuid::Uuid;
 
-use super::{
-    output::{Output, READ},
-    request::Order,
-};
+use super::request::Order;
 use crate::{
     daemon::Daemon,
-    reaper::{Exit, Exited},
+    events::{self, failure, now, outcome},
+    output::{Output, READ},
+    reaper::Exited,
 };
-
-/// How often a stream shows that it lives.
-const PING: Duration = Duration::from_secs(3);
-
-/// Chunks that wait for a slow client; when they are full, the command waits in its pipe.
-const CHUNKS: usize = 2;
 
 /// Starts the command and returns its events. Once the body is dropped, the command is killed.
 pub(super) fn start(daemon: &Arc<Daemon>, order: Order) -> Body {
-    let (client, mut chunks) = mpsc::channel(CHUNKS);
+    let (client, body) = events::channel();
     let began = Instant::now();
     let mut first = Vec::new();
     Event::init(Uuid::new_v4().simple().to_string(), now()).frame(&mut first);
@@ -42,10 +33,7 @@ pub(super) fn start(daemon: &Arc<Daemon>, order: Order) -> Body {
     if let Ok(running) = running {
         daemon.tasks.spawn(running.follow(client, began, timeout));
     }
-    let body = stream::poll_fn(move |context| {
-        chunks.poll_recv(context).map(|chunk| chunk.map(Ok::<_, Infallible>))
-    });
-    Body::from_stream(body)
+    body
 }
 
 /// A command in its process group, which does not outlive this value while its leader runs.
@@ -105,8 +93,7 @@ impl Running {
 
     async fn send(&mut self, client: &mpsc::Sender<Bytes>, began: Instant) -> Result<(), Gone> {
         let mut buffer = vec![0; READ];
-        let mut ping = interval_at(began + PING, PING);
-        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ping = events::pings(began);
         let exit = loop {
             // Room first, then reading: the rest waits in the pipe, and the command with it.
             let room = client.reserve().await.map_err(|_| Gone)?;
@@ -149,51 +136,4 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.daemon.reaper.kill_group(self.leader);
     }
-}
-
-fn outcome(exit: Exit, began: Instant) -> Event {
-    match exit {
-        Exit::Code(0) => {
-            let elapsed = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            Event::complete(elapsed, now())
-        }
-        Exit::Code(code) => {
-            Event::error(failure(code.to_string(), format!("exit status {code}")), now())
-        }
-        Exit::Signal(signal) => Event::error(
-            failure("-1".to_owned(), format!("signal: {}", signal_name(signal))),
-            now(),
-        ),
-    }
-}
-
-fn failure(evalue: String, trace: String) -> Failure {
-    Failure { ename: enames::COMMAND.to_owned(), evalue, traceback: vec![trace] }
-}
-
-/// What published daemons call the signals that end processes.
-fn signal_name(signal: i32) -> String {
-    let name = match signal {
-        1 => "hangup",
-        2 => "interrupt",
-        3 => "quit",
-        4 => "illegal instruction",
-        5 => "trace/breakpoint trap",
-        6 => "aborted",
-        7 => "bus error",
-        8 => "floating point exception",
-        9 => "killed",
-        10 => "user defined signal 1",
-        11 => "segmentation fault",
-        12 => "user defined signal 2",
-        13 => "broken pipe",
-        14 => "alarm clock",
-        15 => "terminated",
-        other => return format!("signal {other}"),
-    };
-    name.to_owned()
-}
-
-fn now() -> i64 {
-    SystemClock.now().as_millisecond()
 }

@@ -1,20 +1,24 @@
+//! What programs print, cut into events.
+
+mod lines;
+
 use std::{io, os::fd::OwnedFd};
 
 use osb_api::execd::Event;
 use tokio::net::unix::pipe::Receiver;
 
-use super::lines::Lines;
+use lines::Lines;
 
 /// The most that is read at once. Every byte can become an event of sixty, so this bounds what is
 /// held for a client.
-pub(super) const READ: usize = 32 << 10;
+pub(crate) const READ: usize = 32 << 10;
 
 /// Makes an event of a line and a time.
 type Make = fn(String, i64) -> Event;
 
 /// One output of a command: a pipe, and the lines that come out of it.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct Output {
     /// Gone once all writers have closed it.
     pipe: Option<Receiver>,
     lines: Lines,
@@ -22,14 +26,14 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn new(pipe: Option<impl Into<OwnedFd>>, make: Make) -> io::Result<Self> {
+    pub(crate) fn new(pipe: Option<impl Into<OwnedFd>>, make: Make) -> io::Result<Self> {
         let pipe = pipe.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         let pipe = Receiver::from_owned_fd(pipe.into())?;
         Ok(Self { pipe: Some(pipe), lines: Lines::default(), make })
     }
 
     /// Resolves when there is something to read; never once the pipe is closed.
-    pub(super) async fn readable(&self) {
+    pub(crate) async fn readable(&self) {
         match &self.pipe {
             // The only failure is that the event loop ends, and with it this program.
             Some(pipe) => drop(pipe.readable().await),
@@ -38,7 +42,7 @@ impl Output {
     }
 
     /// Reads what is there, once, and appends its events.
-    pub(super) fn read(&mut self, buffer: &mut [u8], now: i64, frames: &mut Vec<u8>) {
+    pub(crate) fn read(&mut self, buffer: &mut [u8], now: i64, frames: &mut Vec<u8>) {
         let Some(pipe) = &self.pipe else { return };
         match pipe.try_read(buffer) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -48,13 +52,13 @@ impl Output {
     }
 
     /// How much waits in the pipe at this moment.
-    pub(super) fn waiting(&self) -> u64 {
+    pub(crate) fn waiting(&self) -> u64 {
         self.pipe.as_ref().and_then(|pipe| rustix::io::ioctl_fionread(pipe).ok()).unwrap_or(0)
     }
 
     /// Reads at most `limit` bytes of what waits and returns how many that were, without asking
     /// the event loop, which may not have heard of them yet.
-    pub(super) fn drain(
+    pub(crate) fn drain(
         &mut self,
         buffer: &mut [u8],
         limit: u64,
@@ -70,7 +74,7 @@ impl Output {
     }
 
     /// Appends the line that has no terminator, if there is one.
-    pub(super) fn finish(&mut self, now: i64, frames: &mut Vec<u8>) {
+    pub(crate) fn finish(&mut self, now: i64, frames: &mut Vec<u8>) {
         let make = self.make;
         self.lines.finish(|text| make(text.into_owned(), now).frame(frames));
     }
