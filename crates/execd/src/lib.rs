@@ -22,6 +22,8 @@ mod program;
 mod reaper;
 mod reply;
 mod request;
+#[cfg_attr(not(test), expect(dead_code, reason = "background commands will keep output in it"))]
+mod retained;
 mod routes;
 mod serve;
 mod token;
