@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Token;
+use crate::{Cpu, Memory, Token};
 
 /// The descriptor on which execd, started by the native runtime, reads its [`Boot`] to the end.
 pub const BOOT_FD: i32 = 3;
-/// The descriptor of the unix socket on which that execd listens.
+/// The descriptor of the unix socket on which that execd listens. Those of what else [`Boot`] speaks
+/// of follow, in the order of its fields and without gaps.
 pub const LISTEN_FD: i32 = 4;
 
 /// execd's instructions, as JSON on [`BOOT_FD`]: never in arguments or the environment, which
@@ -23,4 +24,26 @@ pub struct Boot {
     pub env: BTreeMap<String, String>,
     /// Where the entrypoint and commands start unless they say otherwise.
     pub workdir: String,
+    /// How execd learns what the sandbox uses; without it execd must look for itself. Its three
+    /// files are handed over: processor time, memory, and what that memory consists of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<Counters>,
+}
+
+/// What a sandbox may use, and in which words the kernel tells what it does use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    pub version: CgroupVersion,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Cpu>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
+}
+
+/// Whose files they are: of separate trees, or of the one tree that replaced them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CgroupVersion {
+    V1,
+    V2,
 }

@@ -12,6 +12,7 @@ use crate::{
     boot::{Listen, Start, StartError},
     env,
     environment::Environment,
+    metrics::Meter,
 };
 
 /// Runs commands and moves files inside a sandbox, on behalf of callers over HTTP.
@@ -48,6 +49,7 @@ impl Args {
                 std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             ),
             entrypoint: None,
+            meter: Meter::found(),
         })
     }
 }

@@ -1,6 +1,6 @@
 use std::{
-    collections::BTreeMap, ffi::OsString, io::Read, net::SocketAddrV4, os::unix::net::UnixListener,
-    path::PathBuf,
+    collections::BTreeMap, ffi::OsString, fs::File, io::Read, net::SocketAddrV4,
+    os::unix::net::UnixListener, path::PathBuf,
 };
 
 use osb_core::{
@@ -9,7 +9,7 @@ use osb_core::{
 };
 use osb_sys::inherited;
 
-use crate::{env, environment::Environment};
+use crate::{env, environment::Environment, metrics::Meter};
 
 /// All that execd needs to know to start.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub struct Start {
     pub(crate) environment: Environment,
     /// The program that execd ends with.
     pub(crate) entrypoint: Option<Vec<String>>,
+    /// Where to read what the sandbox uses.
+    pub(crate) meter: Meter,
 }
 
 #[derive(Debug)]
@@ -68,8 +70,17 @@ impl Start {
         let instructions = take(BOOT_FD, "the instructions")?;
         let listener = UnixListener::from(take(LISTEN_FD, "the socket to listen on")?);
         let mut json = Vec::new();
-        std::fs::File::from(instructions).read_to_end(&mut json).map_err(StartError::Read)?;
+        File::from(instructions).read_to_end(&mut json).map_err(StartError::Read)?;
         let boot: Boot = serde_json::from_slice(&json).map_err(StartError::Parse)?;
+        let meter = match boot.counters {
+            Some(counters) => {
+                let counter = |offset| {
+                    take(LISTEN_FD + offset, "a counter of what the sandbox uses").map(File::from)
+                };
+                Meter::handed(counters, [counter(1)?, counter(2)?, counter(3)?])
+            }
+            None => Meter::found(),
+        };
         let given = boot.env.into_iter().map(|(name, value)| (name.into(), value.into()));
         let mut variables: BTreeMap<OsString, OsString> = given.collect();
         variables.entry(env::ENV_FILE.into()).or_insert_with(|| env::DEFAULT_ENV_FILE.into());
@@ -78,6 +89,7 @@ impl Start {
             token: Some(boot.token),
             environment: Environment::new(variables, PathBuf::from(boot.workdir)),
             entrypoint: Some(boot.entrypoint),
+            meter,
         })
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     boot::{Start, StartError},
     entrypoint,
     environment::Environment,
+    metrics::Meter,
     reaper::Reaper,
     routes,
     serve::Listener,
@@ -20,20 +21,21 @@ pub(crate) struct Daemon {
     pub(crate) token: Option<Token>,
     pub(crate) environment: Environment,
     pub(crate) reaper: Reaper,
+    pub(crate) meter: Meter,
     /// Everything that runs beside the accept loop.
     pub(crate) tasks: TaskTracker,
 }
 
 /// Serves until the entrypoint ends or a signal asks for the end; the result is the exit code.
 pub async fn run(start: Start) -> Result<u8, StartError> {
-    let Start { listen, token, environment, entrypoint } = start;
+    let Start { listen, token, environment, entrypoint, meter } = start;
     let listener = Listener::bind(listen).await?;
     let mut children = signal(SignalKind::child()).map_err(StartError::Runtime)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Runtime)?;
 
     let tasks = TaskTracker::new();
-    let daemon = Arc::new(Daemon { token, environment, reaper: Reaper::default(), tasks });
+    let daemon = Arc::new(Daemon { token, environment, reaper: Reaper::default(), meter, tasks });
     let reaping = async {
         while children.recv().await.is_some() {
             daemon.reaper.reap();

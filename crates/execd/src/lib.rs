@@ -17,6 +17,7 @@ mod error;
 mod events;
 mod expand;
 mod files;
+mod metrics;
 mod output;
 mod program;
 mod reaper;

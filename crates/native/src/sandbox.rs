@@ -17,10 +17,13 @@ use std::{
 };
 
 use osb_api::SandboxId;
-use osb_core::{Exit, Memory, SandboxSpec, agent::Boot};
+use osb_core::{
+    Exit, Memory, SandboxSpec,
+    agent::{Boot, CgroupVersion, Counters},
+};
 use osb_image::Rootfs;
 use osb_sys::{
-    cgroup::{Group, Layout, Limits},
+    cgroup::{Group, Layout, Limits, Version},
     fs::{self, PathError},
     memfd, unix,
     userns::IdBase,
@@ -57,13 +60,13 @@ impl Place {
     }
 
     /// Makes the directory and the control group, and everything that the spawner needs to be
-    /// handed: its instructions, and the descriptors of execd's [`Boot`] and listener.
+    /// handed: its instructions, and what execd is handed, from its [`Boot`] on.
     pub(crate) fn prepare(
         &self,
         state: &State,
         rootfs: &Rootfs,
         cover: &Path,
-    ) -> Result<(Spawn, OwnedFd, OwnedFd), PathError> {
+    ) -> Result<(Spawn, Vec<OwnedFd>), PathError> {
         let at = |name: &str| self.directory.join(name);
         let named = |name: &str| {
             let path = at(name);
@@ -76,14 +79,27 @@ impl Place {
         fs::create_dir(at("upper"), 0o755)?;
         fs::chown(at("upper"), state.base.0, state.base.0)?;
         let resources = &state.spec.resources;
+        let memory = resources.memory.unwrap_or(DEFAULT_MEMORY);
         self.group.create(&Limits {
             cpu_millis: resources.cpu.map(osb_core::Cpu::millis),
-            memory_bytes: Some(resources.memory.unwrap_or(DEFAULT_MEMORY).bytes()),
+            memory_bytes: Some(memory.bytes()),
             pids: Some(resources.pids.unwrap_or(DEFAULT_PIDS)),
         })?;
         let listener = unix::listen(&self.directory, SOCKET).map_err(named(SOCKET))?;
-        let boot = serde_json::to_vec(&boot(&state.spec)).map_err(io::Error::from);
+        // A sandbox whose use cannot be told is a sandbox all the same.
+        let files = self.group.counters().ok();
+        let counters = files.is_some().then_some(Counters {
+            version: match self.group.version() {
+                Version::V1 => CgroupVersion::V1,
+                Version::V2 => CgroupVersion::V2,
+            },
+            cpu: resources.cpu,
+            memory: Some(memory),
+        });
+        let boot = serde_json::to_vec(&boot(&state.spec, counters)).map_err(io::Error::from);
         let boot = boot.and_then(|text| memfd::with_content("boot", &text));
+        let mut handed = vec![boot.map_err(named("boot"))?.into(), listener.into()];
+        handed.extend(files.into_iter().flatten().map(OwnedFd::from));
         let spawn = Spawn {
             hostname: "sandbox".to_owned(),
             base: state.base,
@@ -96,7 +112,7 @@ impl Place {
             },
             doors: self.group.doors(),
         };
-        Ok((spawn, boot.map_err(named("boot"))?.into(), listener.into()))
+        Ok((spawn, handed))
     }
 
     /// What is written down, if it can be read.
@@ -141,7 +157,7 @@ impl Place {
     }
 }
 
-fn boot(spec: &SandboxSpec) -> Boot {
+fn boot(spec: &SandboxSpec, counters: Option<Counters>) -> Boot {
     let mut env = spec.env.clone();
     for (key, value) in [("HOME", "/root"), ("LANG", "C.UTF-8"), ("USER", "root")] {
         env.entry(key.to_owned()).or_insert_with(|| value.to_owned());
@@ -151,5 +167,6 @@ fn boot(spec: &SandboxSpec) -> Boot {
         entrypoint: spec.entrypoint.clone(),
         env,
         workdir: "/".to_owned(),
+        counters,
     }
 }

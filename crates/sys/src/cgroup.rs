@@ -1,7 +1,9 @@
 //! Control groups, version 1 and 2.
 
 use std::{
-    fmt, io,
+    fmt,
+    fs::File,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -28,11 +30,19 @@ pub struct Controllers {
     memory: PathBuf,
     pids: PathBuf,
     freezer: PathBuf,
+    /// Where processor time is counted.
+    accounting: PathBuf,
 }
 
 impl Controllers {
     fn same(path: PathBuf) -> Self {
-        Self { cpu: path.clone(), memory: path.clone(), pids: path.clone(), freezer: path }
+        Self {
+            cpu: path.clone(),
+            memory: path.clone(),
+            pids: path.clone(),
+            freezer: path.clone(),
+            accounting: path,
+        }
     }
 
     fn below(&self, parent: &str, name: &str) -> Self {
@@ -42,12 +52,13 @@ impl Controllers {
             memory: below(&self.memory),
             pids: below(&self.pids),
             freezer: below(&self.freezer),
+            accounting: below(&self.accounting),
         }
     }
 
     /// Each directory once.
     fn distinct(&self) -> Vec<&PathBuf> {
-        let mut all = vec![&self.cpu, &self.memory, &self.pids, &self.freezer];
+        let mut all = vec![&self.cpu, &self.memory, &self.pids, &self.freezer, &self.accounting];
         all.sort_unstable();
         all.dedup();
         all
@@ -108,6 +119,8 @@ impl Layout {
             memory: find("memory")?,
             pids: find("pids")?,
             freezer: find("freezer")?,
+            // Without it a sandbox runs as well; only its processor time is not known.
+            accounting: find("cpuacct").or_else(|_| find("cpu"))?,
         };
         Ok(Self::V1 { trees })
     }
@@ -160,8 +173,9 @@ impl Layout {
     }
 }
 
+/// Which of the two kinds of files a group has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
+pub enum Version {
     V1,
     V2,
 }
@@ -280,6 +294,24 @@ impl Group {
             .unwrap_or(0)
     }
 
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The files that tell what the group uses, open for reading: processor time, memory, and what
+    /// that memory consists of.
+    pub fn counters(&self) -> Result<[File; 3], PathError> {
+        let (cpu, memory) = match self.version {
+            Version::V1 => ("cpuacct.usage", "memory.usage_in_bytes"),
+            Version::V2 => ("cpu.stat", "memory.current"),
+        };
+        Ok([
+            fs::open(self.at.accounting.join(cpu))?,
+            fs::open(self.at.memory.join(memory))?,
+            fs::open(self.at.memory.join("memory.stat"))?,
+        ])
+    }
+
     /// Removes the group, which must have no processes. Absence is success.
     pub fn remove(&self) -> io::Result<()> {
         for path in self.at.distinct() {
@@ -320,6 +352,7 @@ mod tests {
         };
         assert_eq!(trees.cpu, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
         assert_eq!(trees.pids, Path::new("/sys/fs/cgroup/pids"));
+        assert_eq!(trees.accounting, trees.cpu);
     }
 
     #[test]

@@ -38,6 +38,10 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<u8>, PathError> {
     named("read", path.as_ref(), std::fs::read(path.as_ref()))
 }
 
+pub fn open(path: impl AsRef<Path>) -> Result<std::fs::File, PathError> {
+    named("open", path.as_ref(), std::fs::File::open(path.as_ref()))
+}
+
 /// The content of an ordinary file of at most [`SMALL`] bytes, from a place where somebody hostile
 /// may have put something else: a pipe that nobody writes to, or a device that never ends.
 pub fn read_small(path: impl AsRef<Path>) -> Result<Vec<u8>, PathError> {

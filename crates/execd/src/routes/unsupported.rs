@@ -25,7 +25,6 @@ unsupported! {
     code = "code contexts",
     change_files = "this operation on files",
     directories = "operations on directories",
-    metrics = "metrics",
     terminals = "terminals",
     proxy = "a proxy to other ports",
     isolated = "isolated sessions",
@@ -49,8 +48,6 @@ pub(super) fn table() -> Router<Arc<Daemon>> {
         .route("/files/replace", post(change_files))
         .route("/directories", post(directories).delete(directories))
         .route("/directories/list", get(directories))
-        .route("/metrics", get(metrics))
-        .route("/metrics/watch", get(metrics))
         .route("/pty", post(terminals))
         .route("/pty/{id}", get(terminals).delete(terminals))
         .route("/pty/{id}/ws", get(terminals))

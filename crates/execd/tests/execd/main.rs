@@ -9,5 +9,7 @@ mod daemon;
 mod disconnect;
 mod download;
 mod http_rules;
+mod metrics;
 mod output;
+mod sandbox;
 mod upload;

@@ -41,10 +41,11 @@ impl Native {
         let cover = self.inner.config.data_dir.join("stage");
         let prepared =
             self.inner.tasks.spawn_blocking(move || ours.prepare(&theirs, &rootfs, &cover)).await?;
-        let (spawn, boot, listener) = prepared.map_err(io::Error::other)?;
+        let (spawn, handed) = prepared.map_err(io::Error::other)?;
         let (said, status) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let program = self.inner.execd.as_fd().try_clone_to_owned()?;
-        let spawned = self.inner.spawner.spawn(spawn, [program, boot, listener, status]).await?;
+        let fds = [program, status].into_iter().chain(handed).collect();
+        let spawned = self.inner.spawner.spawn(spawn, fds).await?;
         let pidfd = Arc::new(spawned.pidfd);
         self.set_life(state.spec.id, Life::Up(pidfd.clone()));
         if let Err(failure) = outcome(said).await? {

@@ -49,22 +49,20 @@ const KEPT: CapabilitySet = CapabilitySet::AUDIT_WRITE
 /// The descriptors that come with a request.
 pub(super) struct Handed {
     program: OwnedFd,
-    boot: OwnedFd,
-    listener: OwnedFd,
     status: OwnedFd,
+    /// What execd finds from descriptor 3 on.
+    given: Vec<OwnedFd>,
 }
 
 impl Handed {
     pub(super) fn take(fds: Vec<OwnedFd>) -> Result<Self, Failure> {
         let wrong = || std::io::Error::other("the request came without its descriptors");
-        let [program, boot, listener, status]: [OwnedFd; 4] =
-            fds.try_into().map_err(|_| wrong()).step("take the descriptors")?;
-        let up = |fd: OwnedFd| fcntl_dupfd_cloexec(fd, OURS).step("move a descriptor");
+        let mut up = fds.into_iter().map(|fd| fcntl_dupfd_cloexec(fd, OURS));
+        let mut next = || up.next().ok_or_else(wrong)?.map_err(std::io::Error::from);
         Ok(Self {
-            program: up(program)?,
-            boot: up(boot)?,
-            listener: up(listener)?,
-            status: up(status)?,
+            program: next().step("take the descriptor of execd")?,
+            status: next().step("take the descriptor for failures")?,
+            given: up.collect::<Result<_, _>>().step("take the descriptors for execd")?,
         })
     }
 
@@ -122,12 +120,8 @@ pub(super) fn become_execd(
     set_no_new_privs(true).step("forbid new privileges")?;
     filter.install(alone).step("filter system calls")?;
 
-    let error = exec::exec_fd(
-        alone,
-        handed.program.as_fd(),
-        &[c"execd", c"--boot"],
-        &[handed.boot.as_fd(), handed.listener.as_fd()],
-    );
+    let given: Vec<_> = handed.given.iter().map(AsFd::as_fd).collect();
+    let error = exec::exec_fd(alone, handed.program.as_fd(), &[c"execd", c"--boot"], &given);
     Err(Failure::new("start execd", &error))
 }
 

@@ -59,8 +59,8 @@ impl Spawner {
     }
 
     /// Has a sandbox made. `fds` are those of [`Request::Spawn`].
-    pub(crate) async fn spawn(&self, spawn: Spawn, fds: [OwnedFd; 4]) -> io::Result<Spawned> {
-        match self.ask(Request::Spawn(spawn), fds.into()).await? {
+    pub(crate) async fn spawn(&self, spawn: Spawn, fds: Vec<OwnedFd>) -> io::Result<Spawned> {
+        match self.ask(Request::Spawn(spawn), fds).await? {
             (Reply::Spawned { pid }, fds) => {
                 let pidfd = fds.into_iter().next();
                 let pidfd = pidfd.ok_or_else(|| io::Error::other("no descriptor came back"))?;

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Makes a sandbox. With it come the descriptors of execd's program, its instructions, its
-    /// listener, and the pipe on which the new process reports a [`Failure`]; if that pipe ends
-    /// without a word, execd is running.
+    /// Makes a sandbox. With it come the descriptors of execd's program, of the pipe on which the new
+    /// process reports a [`Failure`], and then those that execd is handed, in the order of its
+    /// instructions. If the pipe ends without a word, execd is running.
     Spawn(Spawn),
     /// Collects the exit status of a first process that has ended.
     Reap { pid: i32 },
