@@ -5,6 +5,7 @@
 
 mod code;
 mod command;
+mod entrypoint;
 mod event;
 mod file;
 mod isolated;
@@ -15,6 +16,7 @@ mod session;
 
 pub use code::{CodeContext, ContextRef, CreateContext, RunCode, languages};
 pub use command::{CommandStatus, RunCommand};
+pub use entrypoint::EntrypointStatus;
 pub use event::{Event, EventKind, Failure, enames};
 pub use file::{FileInfo, FileKind, Ownership, Rename, Replaced, Replacement, UploadMetadata};
 pub use isolated::{

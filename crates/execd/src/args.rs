@@ -1,7 +1,9 @@
 use std::{
     convert::Infallible,
+    ffi::OsString,
     net::{Ipv4Addr, SocketAddrV4},
     path::PathBuf,
+    time::Duration,
 };
 
 use clap::Parser;
@@ -10,14 +12,19 @@ use osb_core::Token;
 
 use crate::{
     boot::{Listen, Start, StartError},
-    env,
+    duration, env,
     environment::Environment,
+    log::{Level, LogFile},
     metrics::Meter,
 };
 
 /// Runs commands and moves files inside a sandbox, on behalf of callers over HTTP.
+///
+/// With a program after `--`, execd starts it, passes on what it prints and what signals it is sent,
+/// and ends with its exit code: `ENTRYPOINT ["/execd", "--"]` makes an image a sandbox. Without one,
+/// execd serves until it is asked to end. It reaps whatever processes are left to it.
 #[derive(Debug, Parser)]
-#[command(name = "execd", version)]
+#[command(name = "execd", version, after_help = AFTER)]
 pub struct Args {
     /// Port to listen on, on every IPv4 address; 0 takes a free one. The address is printed.
     #[arg(long, default_value_t = ports::EXECD)]
@@ -29,18 +36,64 @@ pub struct Args {
     #[arg(long, env = env::ACCESS_TOKEN, hide_env_values = true, value_parser = token)]
     access_token: Option<Token>,
 
+    /// How long commands may take to end once execd ends, before they are killed; for example 200ms,
+    /// 1.5s or 1m30s.
+    #[arg(long, env = env::GRACE, default_value = "1s", value_parser = duration::parse, value_name = "TIME")]
+    graceful_shutdown_timeout: Duration,
+
+    /// What to write about itself: 0 to 2 nothing, 3 errors, 4 warnings too, 5 and 6 what changes, 7
+    /// and above every request.
+    #[arg(long, default_value_t = 6, value_name = "NUMBER")]
+    log_level: u8,
+
+    /// File to write that to, in place of the standard error. At 8 MiB it is renamed to FILE.old and
+    /// begun anew.
+    #[arg(long, env = env::LOG_FILE, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+
+    /// Accepted and not used: code contexts are not served by a Jupyter server.
+    #[arg(long, value_name = "URL")]
+    jupyter_host: Option<String>,
+
+    /// Accepted and not used, as above.
+    #[arg(long, value_name = "TOKEN")]
+    jupyter_token: Option<String>,
+
+    /// Accepted and not used, as above.
+    #[arg(long, value_name = "TIME")]
+    jupyter_idle_poll_interval: Option<String>,
+
     /// Run as the first process of a sandbox: instructions come as JSON on descriptor 3, the
     /// socket to listen on is descriptor 4, and execd ends with the entrypoint's exit code.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "entrypoint")]
     boot: bool,
+
+    /// The program to run and its arguments.
+    #[arg(last = true, value_name = "PROGRAM")]
+    entrypoint: Vec<String>,
 }
 
+const AFTER: &str = "\
+Flags may also be written with one dash, as in `-port 44772`. A flag wins over its variable.
+
+Variables that have no flag:
+  EXECD_ENVS  File of assignments that are added to the environment of every command, read anew for
+              each; commands see the variable, so that they can add to the file
+  PATH        Where programs are looked for, by execd and by commands
+  HOME        What `~` stands for in paths";
+
 impl Args {
+    /// The arguments of this process, or the end of it with an explanation.
+    pub fn from_process() -> Self {
+        Self::parse_from(with_two_dashes(std::env::args_os()))
+    }
+
     /// What to start, with the descriptors and the environment that this process was given.
     pub fn start(self) -> Result<Start, StartError> {
         if self.boot {
             return Start::from_descriptors();
         }
+        let log_file = self.log_file.filter(|path| !path.as_os_str().is_empty());
         Ok(Start {
             listen: Listen::Tcp(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, self.port)),
             token: self.access_token.filter(|token| !token.reveal().is_empty()),
@@ -48,13 +101,63 @@ impl Args {
                 env::inherited(),
                 std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             ),
-            entrypoint: None,
+            entrypoint: Some(self.entrypoint).filter(|argv| !argv.is_empty()),
             meter: Meter::found(),
+            grace: self.graceful_shutdown_timeout,
+            log_level: Level::from_number(self.log_level),
+            log_file: log_file.map(LogFile::open).transpose().map_err(StartError::LogFile)?,
         })
     }
+}
+
+/// Long flags with one dash, as published deployments may write them, in the form that we know.
+fn with_two_dashes(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let mut ours = true;
+    arguments.map(move |argument| {
+        let bytes = argument.as_encoded_bytes();
+        ours &= bytes != b"--";
+        let long = matches!(bytes, [b'-', first, _, ..] if first.is_ascii_alphabetic());
+        if !ours || !long {
+            return argument;
+        }
+        let mut dashed = OsString::from("-");
+        dashed.push(argument);
+        dashed
+    })
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the signature that clap asks for")]
 fn token(secret: &str) -> Result<Token, Infallible> {
     Ok(Token::new(secret))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Args::try_parse_from(with_two_dashes(line.split(' ').map(OsString::from)))
+    }
+
+    #[test]
+    fn flags_may_have_one_dash_or_two() {
+        for line in ["execd -port 7", "execd --port 7", "execd -port=7", "execd --port=7"] {
+            assert_eq!(parse(line).unwrap().port, 7, "{line}");
+        }
+        let args = parse("execd -jupyter-host http://x -log-level 7 -- sh -port 1 -c").unwrap();
+        assert_eq!(args.log_level, 7);
+        assert_eq!(args.entrypoint, ["sh", "-port", "1", "-c"]);
+        assert_eq!(parse("execd -V").unwrap_err().kind(), clap::error::ErrorKind::DisplayVersion);
+        assert_eq!(parse("execd -h").unwrap_err().kind(), clap::error::ErrorKind::DisplayHelp);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_explained() {
+        let explained = |line: &str| parse(line).unwrap_err().to_string();
+        let grace = explained("execd --graceful-shutdown-timeout soon");
+        assert!(grace.contains("soon") && grace.contains("200ms"), "{grace}");
+        assert!(explained("execd --boot -- sh").contains("cannot be used with"));
+        assert!(explained("execd --colour").contains("--colour"));
+        assert!(explained("execd sh").contains("sh"));
+    }
 }

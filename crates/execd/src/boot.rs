@@ -1,15 +1,20 @@
 use std::{
     collections::BTreeMap, ffi::OsString, fs::File, io::Read, net::SocketAddrV4,
-    os::unix::net::UnixListener, path::PathBuf,
+    os::unix::net::UnixListener, path::PathBuf, time::Duration,
 };
 
 use osb_core::{
     Token,
     agent::{BOOT_FD, Boot, LISTEN_FD},
 };
-use osb_sys::inherited;
+use osb_sys::{fs::PathError, inherited};
 
-use crate::{env, environment::Environment, metrics::Meter};
+use crate::{
+    env,
+    environment::Environment,
+    log::{Level, LogFile},
+    metrics::Meter,
+};
 
 /// All that execd needs to know to start.
 #[derive(Debug)]
@@ -23,6 +28,11 @@ pub struct Start {
     pub(crate) entrypoint: Option<Vec<String>>,
     /// Where to read what the sandbox uses.
     pub(crate) meter: Meter,
+    /// How long commands have to end after they were asked to.
+    pub(crate) grace: Duration,
+    pub(crate) log_level: Level,
+    /// Where messages go in place of the standard error.
+    pub(crate) log_file: Option<LogFile>,
 }
 
 #[derive(Debug)]
@@ -30,6 +40,9 @@ pub(crate) enum Listen {
     Tcp(SocketAddrV4),
     Unix(UnixListener),
 }
+
+/// The grace that published deployments have.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
 /// Why execd did not start.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +60,10 @@ pub enum StartError {
     Read(#[source] std::io::Error),
     #[error("cannot understand the instructions")]
     Parse(#[source] serde_json::Error),
+    #[error("cannot write messages to the file in {}", env::LOG_FILE)]
+    LogFile(#[source] PathError),
+    #[error("cannot pass output on")]
+    Outlet(#[source] std::io::Error),
     #[error("cannot start the event loop")]
     Runtime(#[source] std::io::Error),
     #[error("cannot listen on {address}")]
@@ -72,12 +89,15 @@ impl Start {
         let mut json = Vec::new();
         File::from(instructions).read_to_end(&mut json).map_err(StartError::Read)?;
         let boot: Boot = serde_json::from_slice(&json).map_err(StartError::Parse)?;
+        let mut next = LISTEN_FD;
+        let mut follows = |what| {
+            next += 1;
+            take(next, what)
+        };
         let meter = match boot.counters {
             Some(counters) => {
-                let counter = |offset| {
-                    take(LISTEN_FD + offset, "a counter of what the sandbox uses").map(File::from)
-                };
-                Meter::handed(counters, [counter(1)?, counter(2)?, counter(3)?])
+                let mut counter = || follows("a counter of what the sandbox uses").map(File::from);
+                Meter::handed(counters, [counter()?, counter()?, counter()?])
             }
             None => Meter::found(),
         };
@@ -90,6 +110,9 @@ impl Start {
             environment: Environment::new(variables, PathBuf::from(boot.workdir)),
             entrypoint: Some(boot.entrypoint),
             meter,
+            grace: GRACE,
+            log_level: Level::Nothing,
+            log_file: None,
         })
     }
 }

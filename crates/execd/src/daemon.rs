@@ -1,19 +1,28 @@
-use std::{future::pending, sync::Arc};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use osb_core::Token;
-use rustix::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::task::TaskTracker;
+use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::sleep,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     boot::{Start, StartError},
-    entrypoint,
+    entrypoint::{Entrypoint, Outlets, Process},
     environment::Environment,
+    log::{Level, Log},
     metrics::Meter,
+    outlet::{Flushed, Outlet},
     reaper::Reaper,
     routes,
     serve::Listener,
+    signals::{Signals, asks_to_end},
 };
+
+/// How long streams may take to tell that their commands were killed.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// What every request can reach.
 #[derive(Debug)]
@@ -22,55 +31,143 @@ pub(crate) struct Daemon {
     pub(crate) environment: Environment,
     pub(crate) reaper: Reaper,
     pub(crate) meter: Meter,
+    pub(crate) entrypoint: Option<Entrypoint>,
+    pub(crate) log: Log,
     /// Everything that runs beside the accept loop.
     pub(crate) tasks: TaskTracker,
+    /// No more requests are taken, and endless answers end.
+    pub(crate) ending: CancellationToken,
 }
 
-/// Serves until the entrypoint ends or a signal asks for the end; the result is the exit code.
+/// Serves until the entrypoint ends or, without one, a signal asks for the end; the result is the
+/// exit code.
 pub async fn run(start: Start) -> Result<u8, StartError> {
-    let Start { listen, token, environment, entrypoint, meter } = start;
-    let listener = Listener::bind(listen).await?;
+    let Start { listen, token, environment, entrypoint, meter, grace, log_level, log_file } = start;
     let mut children = signal(SignalKind::child()).map_err(StartError::Runtime)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Runtime)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Runtime)?;
+    let mut signals = Signals::hear().map_err(StartError::Runtime)?;
+    if !getpid().is_init() {
+        // What commands leave behind comes to us as it would to the first process.
+        set_child_subreaper(Some(getpid())).map_err(|error| StartError::Runtime(error.into()))?;
+    }
+    let listener = Listener::bind(listen).await?;
+    let mut flushed = Vec::new();
+    let mut outlet = |opened: std::io::Result<Option<(Outlet, Flushed)>>| {
+        let opened = opened.map_err(StartError::Outlet)?;
+        Ok(opened.map(|(outlet, done)| {
+            flushed.push(done);
+            outlet
+        }))
+    };
+    let stdout = match entrypoint {
+        Some(_) => outlet(Outlet::to(rustix::stdio::stdout()))?,
+        None => None,
+    };
+    let stderr = outlet(Outlet::to(rustix::stdio::stderr()))?;
+    let log = match log_file {
+        Some(file) => outlet(Outlet::into(file).map(Some))?,
+        None => stderr.clone(),
+    };
 
-    let tasks = TaskTracker::new();
-    let daemon = Arc::new(Daemon { token, environment, reaper: Reaper::default(), meter, tasks });
+    let daemon = Arc::new(Daemon {
+        token,
+        environment,
+        reaper: Reaper::default(),
+        meter,
+        entrypoint: entrypoint.map(Entrypoint::new),
+        log: Log::new(log_level, log),
+        tasks: TaskTracker::new(),
+        ending: CancellationToken::new(),
+    });
+    let outlets = Outlets { stdout, stderr };
+    let main = daemon.entrypoint.as_ref().map(|main| main.start(&daemon, outlets)).transpose();
+    let main = match main {
+        Ok(main) => main,
+        Err(failure) => return Ok(failure.report()),
+    };
     let reaping = async {
         while children.recv().await.is_some() {
             daemon.reaper.reap();
         }
         pending().await
     };
-    let main = entrypoint.map(|argv| entrypoint::start(&daemon, &argv)).transpose();
-    let main = match main {
-        Ok(main) => main,
-        Err(failure) => return Ok(failure.report()),
+    let serving = listener.serve(Arc::clone(&daemon), routes::table(Arc::clone(&daemon)));
+    let living = async {
+        let code = tokio::select! {
+            code = life(&daemon, main, &mut signals) => code,
+            never = serving => never,
+        };
+        // Nobody listens from here on.
+        end(&daemon, grace, &mut signals).await;
+        code
     };
-    let main_pid = main.as_ref().map(|main| main.pid);
-    let ended = async {
-        match main {
-            Some(main) => main.exited.await.code(),
-            None => pending().await,
-        }
+    let code = tokio::select! {
+        code = living => code,
+        never = reaping => never,
     };
-    let asked_to_end = async {
-        loop {
-            let asked = tokio::select! {
-                asked = terminate.recv() => asked.map(|()| Signal::TERM),
-                asked = interrupt.recv() => asked.map(|()| Signal::INT),
-            };
-            match (asked, main_pid) {
-                (Some(signal), Some(pid)) => daemon.reaper.signal(pid, signal),
-                (Some(_), None) => return 0,
-                (None, _) => pending().await,
-            }
+    drop(daemon);
+    let all_flushed = async {
+        for done in flushed {
+            // It is done, or nobody reads any more.
+            let _ = done.await;
         }
     };
     tokio::select! {
-        code = ended => Ok(code),
-        code = asked_to_end => Ok(code),
-        never = reaping => never,
-        never = listener.serve(Arc::clone(&daemon), routes::table(Arc::clone(&daemon))) => never,
+        () = all_flushed => {}
+        () = sleep(LAST_WORDS) => {}
+    }
+    Ok(code)
+}
+
+/// Resolves with the exit code when there is no reason to go on. What is sent to execd meanwhile
+/// is for the entrypoint, which may take as long as it likes to end: whoever asked it to can kill
+/// us. Without one, it is for us.
+async fn life(daemon: &Daemon, main: Option<Process>, signals: &mut Signals) -> u8 {
+    let Some(Process { leader, exited }) = main else {
+        let signal = signals.end().await;
+        daemon.log.write(Level::Info, format_args!("asked to end by signal {}", signal.as_raw()));
+        return 0;
+    };
+    daemon
+        .log
+        .write(Level::Info, format_args!("the entrypoint runs as process {}", leader.as_raw_pid()));
+    let exit = tokio::select! {
+        exit = exited => exit,
+        never = forward(daemon, leader, signals) => never,
+    };
+    if let Some(entrypoint) = &daemon.entrypoint {
+        entrypoint.has_ended(exit);
+    }
+    daemon.log.write(Level::Info, format_args!("the entrypoint ended: {exit:?}"));
+    exit.code()
+}
+
+async fn forward<Never>(daemon: &Daemon, leader: Pid, signals: &mut Signals) -> Never {
+    loop {
+        let signal = signals.next().await;
+        if asks_to_end(signal) {
+            daemon.log.write(
+                Level::Info,
+                format_args!("signal {} is for the entrypoint", signal.as_raw()),
+            );
+        }
+        daemon.reaper.signal_group(leader, signal);
+    }
+}
+
+/// Asks all that runs to end, and kills what has not after the grace, or when asked once more.
+/// Streams tell how their commands ended.
+async fn end(daemon: &Daemon, grace: Duration, signals: &mut Signals) {
+    daemon.ending.cancel();
+    daemon.tasks.close();
+    daemon.reaper.signal_all(Signal::TERM);
+    tokio::select! {
+        () = daemon.tasks.wait() => return,
+        () = sleep(grace) => {}
+        _ = signals.end() => {}
+    }
+    daemon.reaper.signal_all(Signal::KILL);
+    tokio::select! {
+        () = daemon.tasks.wait() => {}
+        () = sleep(LAST_WORDS) => {}
     }
 }

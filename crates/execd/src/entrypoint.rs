@@ -1,15 +1,59 @@
 //! The program that the sandbox is for.
 
+mod routes;
+
 use std::{
     io::{self, Write, stderr},
+    os::fd::OwnedFd,
     process::Stdio,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+
+use jiff::Timestamp;
+use osb_api::execd::EntrypointStatus;
+use osb_core::{Clock, SystemClock};
+use rustix::process::Pid;
+use tokio::net::unix::pipe::Receiver;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use routes::routes;
 
 use crate::{
     daemon::Daemon,
+    outlet::Outlet,
+    output::READ,
     program::{Launch, Program},
-    reaper::Started,
+    reaper::{Exit, Exited},
+    retained::Retained,
 };
+
+/// How much of what it prints is kept.
+const KEPT: u64 = 1 << 20;
+
+/// The entrypoint, what it has printed, and how it fares.
+#[derive(Debug)]
+pub(crate) struct Entrypoint {
+    argv: Vec<String>,
+    output: Arc<Retained>,
+    started_at: Timestamp,
+    ended: Mutex<Option<(Timestamp, Exit)>>,
+    /// Nothing that it still writes is waited for.
+    over: CancellationToken,
+}
+
+/// The process of the entrypoint.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) leader: Pid,
+    pub(crate) exited: Exited,
+}
+
+/// Where what the entrypoint prints also goes.
+#[derive(Debug, Default)]
+pub(crate) struct Outlets {
+    pub(crate) stdout: Option<Outlet>,
+    pub(crate) stderr: Option<Outlet>,
+}
 
 /// Why the entrypoint did not start.
 #[derive(Debug)]
@@ -28,21 +72,105 @@ impl Failure {
     }
 }
 
-/// Starts the entrypoint with the output that execd itself was given.
-pub(crate) fn start(daemon: &Daemon, argv: &[String]) -> Result<Started, Failure> {
-    let environment = &daemon.environment;
-    let program = Program::Argv(argv.to_vec());
-    let launch = Launch {
-        program,
-        cwd: environment.workdir().to_owned(),
-        env: environment.base().clone(),
-        identity: None,
-    };
-    launch
-        .command()
-        .and_then(|mut command| {
-            command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
-            daemon.reaper.spawn(&mut command)
+impl Entrypoint {
+    pub(crate) fn new(argv: Vec<String>) -> Self {
+        Self {
+            argv,
+            output: Arc::new(Retained::new(KEPT)),
+            started_at: SystemClock.now(),
+            ended: Mutex::default(),
+            over: CancellationToken::new(),
+        }
+    }
+
+    /// Starts it. All that it prints is read at once, kept within a bound, and passed on.
+    pub(crate) fn start(&self, daemon: &Daemon, outlets: Outlets) -> Result<Process, Failure> {
+        self.launch(daemon, outlets).map_err(|source| Failure {
+            program: self.argv.first().cloned().unwrap_or_default(),
+            source,
         })
-        .map_err(|source| Failure { program: argv.first().cloned().unwrap_or_default(), source })
+    }
+
+    fn launch(&self, daemon: &Daemon, outlets: Outlets) -> io::Result<Process> {
+        let launch = Launch {
+            program: Program::Argv(self.argv.clone()),
+            cwd: daemon.environment.workdir().to_owned(),
+            env: daemon.environment.base().clone(),
+            identity: None,
+        };
+        let mut command = launch.command()?;
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let started = daemon.reaper.spawn(&mut command)?;
+        let stdout = (started.stdout.map(OwnedFd::from), outlets.stdout);
+        let stderr = (started.stderr.map(OwnedFd::from), outlets.stderr);
+        for (pipe, outlet) in [stdout, stderr] {
+            let pipe = pipe.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+            let pipe = Receiver::from_owned_fd(pipe)?;
+            let copy = Copy { pipe, output: Arc::clone(&self.output), outlet };
+            daemon.tasks.spawn(copy.until(self.over.clone()));
+        }
+        Ok(Process { leader: started.pid, exited: started.exited })
+    }
+
+    /// Notes how it ended. Of its output only what waits already is still taken: something that
+    /// it left behind may write for ever.
+    pub(crate) fn has_ended(&self, exit: Exit) {
+        *self.ended() = Some((SystemClock.now(), exit));
+        self.over.cancel();
+    }
+
+    fn status(&self) -> EntrypointStatus {
+        let ended = *self.ended();
+        EntrypointStatus {
+            argv: self.argv.clone(),
+            running: ended.is_none(),
+            exit_code: ended.map(|(_, exit)| exit.code().into()),
+            started_at: self.started_at,
+            finished_at: ended.map(|(at, _)| at),
+        }
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Option<(Timestamp, Exit)>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One output of the entrypoint and where it goes.
+struct Copy {
+    pipe: Receiver,
+    output: Arc<Retained>,
+    outlet: Option<Outlet>,
+}
+
+impl Copy {
+    async fn until(self, over: CancellationToken) {
+        loop {
+            tokio::select! {
+                ready = self.pipe.readable() => if ready.is_err() { return },
+                () = over.cancelled() => break,
+            }
+            let mut bytes = vec![0; READ];
+            match self.pipe.try_read(&mut bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(0) | Err(_) => return,
+                Ok(length) => self.pass(bytes, length).await,
+            }
+        }
+        let mut waiting = rustix::io::ioctl_fionread(&self.pipe).unwrap_or(0);
+        while waiting > 0 {
+            let mut bytes = vec![0; READ];
+            // Without asking the event loop, which may not have heard of them yet.
+            let Ok(length @ 1..) = rustix::io::read(&self.pipe, &mut bytes) else { return };
+            waiting = waiting.saturating_sub(length as u64);
+            self.pass(bytes, length).await;
+        }
+    }
+
+    async fn pass(&self, mut bytes: Vec<u8>, length: usize) {
+        bytes.truncate(length);
+        let bytes = self.output.write(bytes).await;
+        if let Some(outlet) = &self.outlet {
+            outlet.write(bytes).await;
+        }
+    }
 }

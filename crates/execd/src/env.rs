@@ -5,6 +5,12 @@ use std::{collections::BTreeMap, ffi::OsString};
 /// The access token, as with `--access-token`. Never passed on to commands.
 pub const ACCESS_TOKEN: &str = "EXECD_ACCESS_TOKEN";
 
+/// How long commands may take to end, as with `--graceful-shutdown-timeout`.
+pub const GRACE: &str = "EXECD_API_GRACE_SHUTDOWN";
+
+/// The file that messages are added to, in place of the standard error.
+pub const LOG_FILE: &str = "EXECD_LOG_FILE";
+
 /// The file whose assignments are added to the environment of every command, read anew for each.
 /// Commands see the variable, so that they can add to the file.
 pub const ENV_FILE: &str = "EXECD_ENVS";

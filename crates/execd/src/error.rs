@@ -71,6 +71,14 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, codes::NOT_FOUND, format!("no route has the path {path}"))
     }
 
+    pub(crate) fn no_entrypoint() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            codes::NOT_FOUND,
+            "this execd was started without a program",
+        )
+    }
+
     pub(crate) fn no_method(method: &http::Method, path: &str) -> Self {
         let message = format!("{path} does not answer {method}");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, codes::METHOD_NOT_ALLOWED, message)

@@ -9,6 +9,7 @@ mod args;
 mod boot;
 mod command;
 mod daemon;
+mod duration;
 mod entrypoint;
 pub mod env;
 mod env_file;
@@ -17,16 +18,18 @@ mod error;
 mod events;
 mod expand;
 mod files;
+mod log;
 mod metrics;
+mod outlet;
 mod output;
 mod program;
 mod reaper;
 mod reply;
 mod request;
-#[cfg_attr(not(test), expect(dead_code, reason = "background commands will keep output in it"))]
 mod retained;
 mod routes;
 mod serve;
+mod signals;
 mod token;
 
 pub use args::Args;

@@ -3,12 +3,24 @@
 use std::{
     io::{Write, stderr},
     process::ExitCode,
+    sync::{Arc, Barrier},
+    time::Duration,
 };
 
-use clap::Parser;
 use osb_core::Chain;
-use osb_execd::{Args, Start};
+use osb_execd::{Args, Start, StartError};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use tokio::runtime::Runtime;
+
+/// Threads for work that waits for disks.
+const WORKERS: usize = 4;
+
+/// Those that are there from the start. A sandbox whose programs have used up its processes may not
+/// start a thread, and must answer all the same.
+const READY: usize = 2;
+
+/// Longer than anything runs.
+const FOR_EVER: Duration = Duration::from_hours(24 * 365 * 10);
 
 fn main() -> ExitCode {
     // Neither the memory of this process, with the token in it, nor its descriptors are for the
@@ -17,8 +29,9 @@ fn main() -> ExitCode {
     // Nor is what our own parent may have left open. Kernels and filters too old for this call are
     // found under runtimes that leave nothing open.
     drop(osb_sys::inherited::keep_to_ourselves());
-    let started = Args::parse().start().and_then(|start| {
-        hidden.map_err(|error| osb_execd::StartError::Hide(error.into()))?;
+    osb_sys::memory::share_one_heap();
+    let started = Args::from_process().start().and_then(|start| {
+        hidden.map_err(|error| StartError::Hide(error.into()))?;
         run(start)
     });
     match started {
@@ -31,14 +44,25 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(start: Start) -> Result<u8, osb_execd::StartError> {
+fn run(start: Start) -> Result<u8, StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(4)
-        .thread_keep_alive(std::time::Duration::from_secs(1))
+        .max_blocking_threads(WORKERS)
+        .thread_keep_alive(FOR_EVER)
         .build()
-        .map_err(osb_execd::StartError::Runtime)?;
+        .map_err(StartError::Runtime)?;
+    get_ready(&runtime);
     let code = runtime.block_on(osb_execd::run(start));
     runtime.shutdown_background();
     code
+}
+
+/// Makes the runtime start its first threads, each of which waits until all of them are there.
+fn get_ready(runtime: &Runtime) {
+    let all = Arc::new(Barrier::new(READY));
+    for _ in 0..READY {
+        let all = Arc::clone(&all);
+        // It ends by itself, and its end is not waited for.
+        drop(runtime.spawn_blocking(move || all.wait()));
+    }
 }

@@ -132,7 +132,10 @@ async fn watch(State(daemon): State<Arc<Daemon>>) -> Response {
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let watch = Watch { daemon, window, every };
     reply::events(Body::from_stream(stream::unfold(watch, |mut watch| async {
-        watch.every.tick().await;
+        tokio::select! {
+            _ = watch.every.tick() => {}
+            () = watch.daemon.ending.cancelled() => return None,
+        }
         let line = watch.line();
         Some((Ok::<_, Infallible>(line), watch))
     })))

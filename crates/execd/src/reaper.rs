@@ -8,9 +8,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait,
-};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
 use tokio::sync::oneshot;
 
 /// Waits for all children, those that were started here and those that orphans left behind.
@@ -92,20 +90,25 @@ impl Reaper {
         }
     }
 
-    /// Signals a child, unless it has ended.
-    pub(crate) fn signal(&self, pid: Pid, signal: Signal) {
-        if self.running().contains_key(&pid) {
-            // The only failure is that it has ended and waits to be reaped.
-            let _ = kill_process(pid, signal);
+    /// Signals a child and all of its process group, unless the child has ended.
+    pub(crate) fn signal_group(&self, leader: Pid, signal: Signal) {
+        if self.running().contains_key(&leader) {
+            // The only failure is that all of them have ended.
+            let _ = kill_process_group(leader, signal);
+        }
+    }
+
+    /// Signals all that was started here and has not ended.
+    pub(crate) fn signal_all(&self, signal: Signal) {
+        for leader in self.running().keys() {
+            // The only failure is that all of them have ended.
+            let _ = kill_process_group(*leader, signal);
         }
     }
 
     /// Kills a child and all of its process group, unless the child has ended.
     pub(crate) fn kill_group(&self, leader: Pid) {
-        if self.running().contains_key(&leader) {
-            // The only failure is that all of them have ended.
-            let _ = kill_process_group(leader, Signal::KILL);
-        }
+        self.signal_group(leader, Signal::KILL);
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<Pid, oneshot::Sender<Exit>>> {

@@ -14,7 +14,7 @@ use http::{Method, Uri};
 
 pub(crate) use proxy::enter_own_proxy;
 
-use crate::{command, daemon::Daemon, error::ApiError, files, metrics, reply};
+use crate::{command, daemon::Daemon, entrypoint, error::ApiError, files, metrics, reply};
 
 pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
     Router::new()
@@ -24,6 +24,7 @@ pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
         .route("/files/download", get(files::download))
         .route("/files/info", get(files::info))
         .route("/files/upload", post(files::upload))
+        .merge(entrypoint::routes())
         .merge(metrics::routes())
         .merge(unsupported::table())
         .fallback(no_route)

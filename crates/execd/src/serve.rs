@@ -1,8 +1,9 @@
 use std::{
     convert::Infallible,
     io::{self, Write, stdout},
+    pin::pin,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -10,10 +11,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},
+    sync::{OwnedSemaphorePermit, Semaphore},
 };
 use tower::Service;
 
@@ -21,11 +23,19 @@ use crate::{
     boot::{Listen, StartError},
     daemon::Daemon,
     error::ApiError,
+    log::Level,
     routes, token,
 };
 
 /// How long to wait when the system has no room for another connection.
 const NO_ROOM: Duration = Duration::from_millis(50);
+
+/// How many connections there are at once; others wait until one of them ends.
+const CONNECTIONS: usize = 1024;
+
+/// How long a connection may wait for a whole head of a request. Longer than clients keep connections
+/// that they do not use, so that none is closed while a request is on its way.
+const IDLE: Duration = Duration::from_mins(2);
 
 /// Where requests arrive.
 #[derive(Debug)]
@@ -55,36 +65,58 @@ impl Listener {
 
     /// Answers requests for ever.
     pub(crate) async fn serve<Never>(self, daemon: Arc<Daemon>, routes: Router) -> Never {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
-            if self.accept(&daemon, &routes).await.is_err() {
+            let place = Arc::clone(&places).acquire_owned().await;
+            let place = place.expect("invariant: nobody closes the semaphore");
+            if let Err(error) = self.accept(&daemon, &routes, place).await {
+                daemon.log.write(Level::Warn, format_args!("cannot take a connection: {error}"));
                 tokio::time::sleep(NO_ROOM).await;
             }
         }
     }
 
-    async fn accept(&self, daemon: &Arc<Daemon>, routes: &Router) -> io::Result<()> {
+    async fn accept(
+        &self,
+        daemon: &Arc<Daemon>,
+        routes: &Router,
+        place: OwnedSemaphorePermit,
+    ) -> io::Result<()> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                stream.set_nodelay(true)?;
-                converse(stream, daemon, routes);
+                // One that has broken off already will tell so when it is read.
+                drop(stream.set_nodelay(true));
+                converse(stream, daemon, routes, place);
             }
-            Self::Unix(listener) => converse(listener.accept().await?.0, daemon, routes),
+            Self::Unix(listener) => converse(listener.accept().await?.0, daemon, routes, place),
         }
         Ok(())
     }
 }
 
 /// Answers the requests of one connection.
-fn converse<S>(stream: S, daemon: &Arc<Daemon>, routes: &Router)
+fn converse<S>(stream: S, daemon: &Arc<Daemon>, routes: &Router, place: OwnedSemaphorePermit)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (tasks, daemon, routes) = (daemon.tasks.clone(), Arc::clone(daemon), routes.clone());
+    let (tasks, ending) = (daemon.tasks.clone(), daemon.ending.clone());
+    let (daemon, routes) = (Arc::clone(daemon), routes.clone());
     let answer = service_fn(move |request| answer(Arc::clone(&daemon), routes.clone(), request));
-    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .serve_connection(TokioIo::new(stream), answer);
     tasks.spawn(async move {
+        let _place = place;
+        let mut connection = pin!(connection);
         // A connection that breaks off is the caller's affair.
+        tokio::select! {
+            done = connection.as_mut() => return drop(done),
+            () = ending.cancelled() => {}
+        }
+        // What it has begun to answer, it answers to the end.
+        connection.as_mut().graceful_shutdown();
         drop(connection.await);
     });
 }
@@ -98,5 +130,12 @@ async fn answer(
         return Ok(ApiError::unauthorized().into_response());
     }
     routes::enter_own_proxy(&mut request);
-    routes.call(request).await
+    if !daemon.log.wants(Level::Debug) {
+        return routes.call(request).await;
+    }
+    let (asked, began) = (format!("{} {}", request.method(), request.uri().path()), Instant::now());
+    let answer = routes.call(request).await?;
+    let (status, elapsed) = (answer.status(), began.elapsed());
+    daemon.log.write(Level::Debug, format_args!("{asked}: {status} in {elapsed:?}"));
+    Ok(answer)
 }

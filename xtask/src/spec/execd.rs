@@ -20,6 +20,7 @@ pub(crate) fn api() -> Api {
     operations.extend(files());
     operations.extend(directories());
     operations.extend(metrics());
+    operations.extend(entrypoint());
     operations.extend(terminals());
     operations.extend(proxy());
     operations.extend(isolated());
@@ -42,6 +43,7 @@ pub(crate) fn api() -> Api {
             ("code", "Code in contexts that remember."),
             ("files", "Files and directories."),
             ("metrics", "What the sandbox uses."),
+            ("entrypoint", "The program that the sandbox is for."),
             ("terminals", "Shells with a terminal, over WebSocket."),
             ("proxy", "Services in the sandbox."),
             ("isolated", "Shells in a sandbox within the sandbox."),
@@ -189,6 +191,19 @@ fn metrics() -> Vec<Operation> {
         ),
     ]
     .map(|operation| operation.tag("metrics"))
+    .into()
+}
+
+fn entrypoint() -> Vec<Operation> {
+    [
+        get("entrypointStatus", "/entrypoint", "Whether the entrypoint runs, and how it ended")
+            .answers(200, "Its state.", one::<wire::EntrypointStatus>()),
+        get("entrypointLogs", "/entrypoint/logs", "What the entrypoint printed last")
+            .describe("Both of its outputs, as they came. Only the last mebibyte is kept.")
+            .may("cursor", "The byte to begin at.", Type::Integer)
+            .answers_log(headers::COMMAND_CURSOR),
+    ]
+    .map(|operation| operation.tag("entrypoint"))
     .into()
 }
 

@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader},
     path::Path,
-    process::{Child, Stdio},
+    process::{Child, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
@@ -19,6 +19,7 @@ use osb_api::{
     ErrorBody,
     execd::{Event, EventKind},
 };
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -81,13 +82,39 @@ impl Daemon {
         error(self.send(request(Method::POST, "/command", command.to_string())).await).await
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Waits for the daemon to end.
+    pub(crate) async fn end(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_for("execd ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        })
+        .await;
+        status.unwrap()
+    }
+
     /// The memory that the daemon has in use, in KiB.
     pub(crate) fn resident(&self) -> u64 {
-        let status = osb_sys::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
-        let status = status.unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        resident(self.child.id())
     }
+}
+
+pub(crate) fn resident(pid: u32) -> u64 {
+    let status = osb_sys::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 impl Drop for Daemon {
@@ -105,7 +132,7 @@ impl Connection {
         Self::over(UnixStream::connect(path).await.unwrap()).await
     }
 
-    async fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
+    pub(crate) async fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         TaskTracker::new().spawn(connection);
         Self(sender)

@@ -21,7 +21,7 @@ use rustix::{
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::daemon::{Connection, events, request, wait_for};
+use crate::daemon::{Connection, events, request, resident, wait_for};
 
 /// A sandbox's execd, with descriptors as the native runtime passes them.
 pub(crate) struct Sandbox {
@@ -34,6 +34,15 @@ impl Sandbox {
     pub(crate) fn start(entrypoint: &[&str]) -> Self {
         // Not killed: outside of a process namespace the entrypoint would live on.
         Self::under("", Signal::TERM, entrypoint)
+    }
+
+    /// As [`Sandbox::start`], after `setup` has run in its directory.
+    pub(crate) fn with_setup(setup: &str, entrypoint: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut shell = osb_sys::command::command("/bin/sh");
+        let shell = shell.args(["-c", setup]).env("PATH", "/usr/bin:/bin");
+        assert!(shell.current_dir(directory.path()).status().unwrap().success());
+        Self::launch(directory, "", Signal::TERM, entrypoint, None, "")
     }
 
     /// With the files `cpu`, `memory` and `stat` of the directory as its counters.
@@ -98,6 +107,11 @@ impl Sandbox {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The memory that execd has in use, in KiB.
+    pub(crate) fn resident(&self) -> u64 {
+        resident(self.child.id())
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
