@@ -28,7 +28,10 @@ pub(crate) fn load(
 /// Reads `NAME=value` lines. Values may be quoted, and quoted values may span lines: in double
 /// quotes with escapes, in single quotes literally. `$NAME` is replaced except in single quotes.
 /// Comments and lines that are not assignments are skipped; the last assignment of a name wins.
-fn parse(text: &str, value: impl Fn(&str) -> Option<String>) -> BTreeMap<String, String> {
+pub(crate) fn parse(
+    text: &str,
+    value: impl Fn(&str) -> Option<String>,
+) -> BTreeMap<String, String> {
     let expanded =
         |text: &str| expand::variables(text, |name| Some(value(name).unwrap_or_default()));
     let mut assigned = BTreeMap::new();

@@ -1,6 +1,8 @@
 //! Files of the sandbox.
 
 mod download;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod info;
 mod line_range;
 mod range;

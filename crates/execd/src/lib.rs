@@ -35,3 +35,7 @@ mod token;
 pub use args::Args;
 pub use boot::{Start, StartError};
 pub use daemon::run;
+
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz;

@@ -1,5 +1,7 @@
 //! What programs print, cut into events.
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod lines;
 
 use std::{io, os::fd::OwnedFd};

@@ -33,7 +33,7 @@ impl LineRange {
     }
 
     /// From the line `offset`, counted from 1, at most `limit` lines.
-    fn new(offset: u64, limit: Option<u64>) -> Self {
+    pub(super) fn new(offset: u64, limit: Option<u64>) -> Self {
         Self {
             skip: offset.saturating_sub(1),
             left: limit,

@@ -67,10 +67,7 @@ async fn receive(
     content: &mut BodyDataStream,
     boundary: String,
 ) -> Result<Response, ApiError> {
-    let limits = SizeLimit::new().for_field(METADATA, METADATA_LIMIT);
-    let constraints = Constraints::new().size_limit(limits);
-    let mut form = Multipart::with_constraints(content, boundary, constraints);
-
+    let mut form = form(content, boundary);
     let mut announced = VecDeque::new();
     let (mut any_metadata, mut any_file) = (false, false);
     while let Some(field) = form.next_field().await.map_err(|error| broken(&error))? {
@@ -102,6 +99,13 @@ async fn receive(
         }
         (true, true) => Ok(reply::empty()),
     }
+}
+
+/// Reads the parts one after another; what announces a file may not be endless.
+pub(super) fn form(content: &mut BodyDataStream, boundary: String) -> Multipart<'_> {
+    let limits = SizeLimit::new().for_field(METADATA, METADATA_LIMIT);
+    let constraints = Constraints::new().size_limit(limits);
+    Multipart::with_constraints(content, boundary, constraints)
 }
 
 /// Where a file goes, and what it shall be there.
