@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from clients import KINDS, WAYS, Box
 from opensandbox import SandboxSync
 from opensandbox.config import ConnectionConfig, ConnectionConfigSync
 from served import Server, serving
@@ -66,6 +67,40 @@ def sandbox_exists(sandbox: SandboxSync) -> bool:
         assert error.status_code == 404, error
         return False
     return True
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def make_box(server: Server, kind: str, way: str) -> Iterator[Callable[..., Box]]:
+    """Makes sandboxes for both clients and every way to the daemon."""
+    made: list[Box] = []
+
+    def make(**options: Any) -> Box:
+        made.append(Box(server, kind, way, **options))
+        return made[-1]
+
+    yield make
+    for box in made:
+        box.close()
+
+
+@pytest.fixture
+def box(make_box: Callable[..., Box]) -> Box:
+    return make_box()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What asks whether everything was called comes after everything."""
+    items.sort(key=lambda item: "test_completeness" in item.nodeid)
 
 
 @pytest.fixture

@@ -1,0 +1,153 @@
+"""Both published Python clients behind one face, and a record of what was called.
+
+The packages stay as they are. `Blocking` stands before the objects of the asynchronous client and
+waits for each call, so that one test holds for both; it changes no argument and no result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import httpx
+from opensandbox import Sandbox, SandboxSync
+from opensandbox.adapters.factory import AdapterFactory
+from opensandbox.config import ConnectionConfig, ConnectionConfigSync
+from opensandbox.models.execd import ExecutionHandlers
+from opensandbox.models.execd_sync import ExecutionHandlersSync
+from opensandbox.models.sandboxes import SandboxEndpoint
+from opensandbox.sync.adapters.factory import AdapterFactorySync
+from served import Server
+
+KINDS = ["sync", "async"]
+WAYS = ["direct", "through-the-server", "through-its-own-proxy"]
+EXECD_PORT = 44772
+
+# Which public methods the tests of this run have called: the kind, the service, the method.
+CALLED: set[tuple[str, str, str]] = set()
+
+
+def public_methods(service: Any) -> set[str]:
+    """What a service offers: every method of its class without an underscore."""
+    return {
+        name
+        for name, member in inspect.getmembers(type(service), callable)
+        if not name.startswith("_")
+    }
+
+
+class Blocking:
+    """A service of either client whose methods return when they are done."""
+
+    def __init__(self, kind: str, name: str, service: Any, run: Callable[[Any], Any]) -> None:
+        self.kind, self.name, self.service, self.run_until_done = kind, name, service, run
+
+    def __getattr__(self, method: str) -> Any:
+        found = getattr(self.service, method)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            CALLED.add((self.kind, self.name, method))
+            result = found(*arguments, **options)
+            if inspect.isawaitable(result):
+                result = self.run_until_done(result)
+            if hasattr(result, "__aiter__"):
+                result = self.run_until_done(collected(result))
+            return result
+
+        return call
+
+
+async def collected(stream: Any) -> list[Any]:
+    return [item async for item in stream]
+
+
+class Box:
+    """A sandbox, one kind of client, and one way to the daemon inside."""
+
+    def __init__(self, server: Server, kind: str, way: str, **options: Any) -> None:
+        self.kind, self.way = kind, way
+        self.runner = asyncio.Runner() if kind == "async" else None
+        through_server = way == "through-the-server"
+        config_class = ConnectionConfig if kind == "async" else ConnectionConfigSync
+        self.config = config_class(
+            domain=server.domain, api_key=server.api_key, use_server_proxy=through_server
+        )
+        options.setdefault("timeout", timedelta(minutes=10))
+        sandbox_class = Sandbox if kind == "async" else SandboxSync
+        self.sandbox = self.wait(
+            sandbox_class.create("host", connection_config=self.config, **options)
+        )
+        self.id: str = self.sandbox.id
+        self.endpoint: SandboxEndpoint = self.wait(self.sandbox.get_endpoint(EXECD_PORT))
+        services = {"commands": self.sandbox.commands, "files": self.sandbox.files}
+        services["metrics"] = self.sandbox.metrics
+        if way == "through-its-own-proxy":
+            services = self.behind_its_own_proxy()
+        self.commands = self.blocking("commands", services["commands"])
+        self.files = self.blocking("files", services["files"])
+        self.metrics = self.blocking("metrics", services["metrics"])
+        self.whole = self.blocking("sandbox", self.sandbox)
+
+    def behind_its_own_proxy(self) -> dict[str, Any]:
+        """The client's own services, told the address that some runtimes give them."""
+        self.endpoint = self.endpoint.model_copy(
+            update={"endpoint": f"{self.endpoint.endpoint}/proxy/{EXECD_PORT}"}
+        )
+        factory_class = AdapterFactory if self.kind == "async" else AdapterFactorySync
+        factory = factory_class(self.config)
+        return {
+            "commands": factory.create_command_service(self.endpoint),
+            "files": factory.create_filesystem_service(self.endpoint),
+            "metrics": factory.create_metrics_service(self.endpoint),
+        }
+
+    def blocking(self, name: str, service: Any) -> Any:
+        return Blocking(self.kind, name, service, self.wait)
+
+    def wait(self, result: Any) -> Any:
+        if inspect.isawaitable(result):
+            assert self.runner is not None
+
+            async def waiting() -> Any:
+                return await result
+
+            return self.runner.run(waiting())
+        return result
+
+    def files_as(self, uid: int, gid: int) -> Any:
+        """Files as another user; the call that every client documents is `files_with_identity`."""
+        if self.way == "through-its-own-proxy":
+            service = self.files.service.with_identity(uid, gid)
+        else:
+            service = self.whole.files_with_identity(uid, gid)
+        CALLED.add((self.kind, "files", "with_identity"))
+        return self.blocking("files as another user", service)
+
+    def http(self) -> httpx.Client:
+        """Plain HTTP to the daemon, with what the clients send to be let in."""
+        headers = self.endpoint.build_request_headers(self.config)
+        return httpx.Client(base_url=f"http://{self.endpoint.endpoint}", headers=headers)
+
+    def handlers(self, **functions: Callable[[Any], None]) -> Any:
+        """Handlers of stream events, plain functions for both clients."""
+        if self.kind == "sync":
+            return ExecutionHandlersSync(**functions)
+
+        def asynchronous(function: Callable[[Any], None]) -> Any:
+            async def handle(event: Any) -> None:
+                function(event)
+
+            return handle
+
+        return ExecutionHandlers(**{name: asynchronous(f) for name, f in functions.items()})
+
+    def close(self) -> None:
+        self.wait(self.sandbox.kill())
+        self.wait(self.sandbox.close())
+        if self.runner is not None:
+            self.runner.close()
