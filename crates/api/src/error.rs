@@ -96,6 +96,8 @@ pub mod codes {
         UNKNOWN = "UNKNOWN",
         /// execd: no such session or context.
         CONTEXT_NOT_FOUND = "CONTEXT_NOT_FOUND",
+        /// execd: another client is attached to the terminal.
+        ALREADY_CONNECTED = "ALREADY_CONNECTED",
         /// execd: this daemon does not do that.
         EXECD_NOT_SUPPORTED = "NOT_SUPPORTED",
         /// execd: the access token is missing or wrong.

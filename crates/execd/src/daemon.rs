@@ -19,6 +19,7 @@ use crate::{
     routes,
     serve::Listener,
     signals::{Signals, asks_to_end},
+    terminal::Terminals,
 };
 
 /// How long streams may take to tell that their commands were killed.
@@ -33,6 +34,7 @@ pub(crate) struct Daemon {
     pub(crate) meter: Meter,
     pub(crate) entrypoint: Option<Entrypoint>,
     pub(crate) log: Log,
+    pub(crate) terminals: Terminals,
     /// Everything that runs beside the accept loop.
     pub(crate) tasks: TaskTracker,
     /// No more requests are taken, and endless answers end.
@@ -75,6 +77,7 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
         meter,
         entrypoint: entrypoint.map(Entrypoint::new),
         log: Log::new(log_level, log),
+        terminals: Terminals::default(),
         tasks: TaskTracker::new(),
         ending: CancellationToken::new(),
     });

@@ -27,6 +27,9 @@ pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bi
 /// What `~` stands for.
 pub const HOME: &str = "HOME";
 
+/// What programs in a terminal know of it.
+pub const TERM: &str = "TERM";
+
 /// The environment that this process was started with, without what is meant for execd alone.
 pub(crate) fn inherited() -> BTreeMap<OsString, OsString> {
     std::env::vars_os().filter(|(name, _)| name != ACCESS_TOKEN).collect()

@@ -62,6 +62,23 @@ impl ApiError {
         Self { size: Some(size), ..error }
     }
 
+    /// No session, context or terminal has this id.
+    pub(crate) fn no_context(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, codes::CONTEXT_NOT_FOUND, message)
+    }
+
+    /// The terminal has a client.
+    pub(crate) fn already_connected() -> Self {
+        let message = "another client is attached to this terminal";
+        Self::new(StatusCode::CONFLICT, codes::ALREADY_CONNECTED, message)
+    }
+
+    /// There are as many as there may be.
+    pub(crate) fn too_many(what: &str, most: usize) -> Self {
+        let message = format!("there are {most} {what} already: remove one first");
+        Self::new(StatusCode::TOO_MANY_REQUESTS, codes::TOO_BUSY, message)
+    }
+
     pub(crate) fn unauthorized() -> Self {
         let message = "the header X-EXECD-ACCESS-TOKEN is missing or wrong";
         Self::new(StatusCode::UNAUTHORIZED, codes::UNAUTHORIZED, message)

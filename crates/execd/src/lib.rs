@@ -1,8 +1,8 @@
 //! The daemon inside every sandbox: it runs commands, moves files, and is the first process.
 //!
 //! A request enters in `serve`, is checked there for its token, and goes through the table in
-//! `routes` to the module of its noun: `command` or `files`. Every process is started through
-//! `reaper`, which alone waits for children.
+//! `routes` to the module of its noun, such as `command`, `files` or `terminal`. Every process is
+//! started through `reaper`, which alone waits for children.
 
 mod accounts;
 mod args;
@@ -30,7 +30,9 @@ mod retained;
 mod routes;
 mod serve;
 mod signals;
+mod terminal;
 mod token;
+mod websocket;
 
 pub use args::Args;
 pub use boot::{Start, StartError};

@@ -33,6 +33,14 @@ pub(crate) struct Launch {
 impl Launch {
     /// Finds the program and prepares it: in a process group of its own, with nothing to read.
     pub(crate) fn command(self) -> io::Result<Command> {
+        let mut command = self.ungrouped_command()?;
+        command.process_group(0);
+        Ok(command)
+    }
+
+    /// As [`Launch::command`], still in our own process group: the leader of a session must not be
+    /// the leader of a group before.
+    pub(crate) fn ungrouped_command(self) -> io::Result<Command> {
         let Self { program, cwd, env, identity } = self;
         let path = env.get(OsStr::new(env::PATH)).cloned();
         let path = path.unwrap_or_else(|| env::DEFAULT_PATH.into());
@@ -52,7 +60,7 @@ impl Launch {
                 command
             }
         };
-        command.current_dir(cwd).envs(env).process_group(0).stdin(Stdio::null());
+        command.current_dir(cwd).envs(env).stdin(Stdio::null());
         if let Some(identity) = identity {
             identity.apply(&mut command);
         }

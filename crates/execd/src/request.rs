@@ -12,6 +12,11 @@ const JSON_LIMIT: usize = 8 << 20;
 
 /// Reads the first JSON value of the body. The content type does not matter.
 pub(crate) async fn json<T: DeserializeOwned>(body: Body) -> Result<T, ApiError> {
+    optional_json(body).await?.ok_or_else(|| ApiError::invalid("the body is empty"))
+}
+
+/// As [`json`]; a body that is empty is no value.
+pub(crate) async fn optional_json<T: DeserializeOwned>(body: Body) -> Result<Option<T>, ApiError> {
     let body = Limited::new(body, JSON_LIMIT).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() {
             ApiError::body_too_large(JSON_LIMIT)
@@ -22,9 +27,9 @@ pub(crate) async fn json<T: DeserializeOwned>(body: Body) -> Result<T, ApiError>
     let bytes = body.to_bytes();
     let mut values = serde_json::Deserializer::from_slice(&bytes).into_iter();
     match values.next() {
-        Some(Ok(value)) => Ok(value),
+        Some(Ok(value)) => Ok(Some(value)),
         Some(Err(error)) => Err(ApiError::invalid(format!("the body is not as expected: {error}"))),
-        None => Err(ApiError::invalid("the body is empty")),
+        None => Ok(None),
     }
 }
 

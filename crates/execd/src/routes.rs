@@ -14,7 +14,9 @@ use http::{Method, Uri};
 
 pub(crate) use proxy::enter_own_proxy;
 
-use crate::{command, daemon::Daemon, entrypoint, error::ApiError, files, metrics, reply};
+use crate::{
+    command, daemon::Daemon, entrypoint, error::ApiError, files, metrics, reply, terminal,
+};
 
 pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
     Router::new()
@@ -26,6 +28,7 @@ pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
         .route("/files/upload", post(files::upload))
         .merge(entrypoint::routes())
         .merge(metrics::routes())
+        .merge(terminal::routes())
         .merge(unsupported::table())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)

@@ -18,6 +18,7 @@ pub mod process;
 pub mod ready;
 pub mod rlimit;
 pub mod seccomp;
+pub mod terminal;
 pub mod tree;
 pub mod unix;
 pub mod userns;

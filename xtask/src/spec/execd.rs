@@ -211,7 +211,8 @@ fn terminals() -> Vec<Operation> {
     [
         post("createTerminal", "/pty", "Prepare a terminal")
             .optional_body(one::<wire::CreatePty>())
-            .answers(201, "Its id.", one::<wire::PtyCreated>()),
+            .answers(201, "Its id.", one::<wire::PtyCreated>())
+            .errors(&[429]),
         get("getTerminal", "/pty/{sessionId}", "Describe a terminal").answers(
             200,
             "Its state.",

@@ -1,4 +1,8 @@
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+
+use crate::null;
 
 /// The body of `POST /pty`, which may also be empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,6 +14,31 @@ pub struct CreatePty {
     /// Shell text to run in place of an interactive shell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// The program and its arguments, in place of a shell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<String>>,
+    /// Who it runs as; as execd itself unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// The group it runs as; the user's own unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
+    /// Variables for it alone.
+    #[serde(
+        default,
+        deserialize_with = "null::or_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub envs: BTreeMap<String, String>,
+    /// What kind of terminal the client is; `xterm-256color` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub term: Option<String>,
+    /// How wide it is at first; 80 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cols: Option<u16>,
+    /// How high it is at first; 24 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u16>,
 }
 
 /// The answer of `POST /pty`.
@@ -103,7 +132,7 @@ pub mod pty_errors {
     pub const STDIN_WRITE_FAILED: &str = "STDIN_WRITE_FAILED";
     pub const INVALID_FRAME: &str = "INVALID_FRAME";
     /// Also the code of the refused HTTP request.
-    pub const ALREADY_CONNECTED: &str = "ALREADY_CONNECTED";
+    pub use crate::codes::ALREADY_CONNECTED;
     pub const TAKEN_OVER: &str = "TAKEN_OVER";
     pub const RUNTIME_ERROR: &str = "RUNTIME_ERROR";
 }

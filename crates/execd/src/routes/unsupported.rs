@@ -25,7 +25,6 @@ unsupported! {
     code = "code contexts",
     change_files = "this operation on files",
     directories = "operations on directories",
-    terminals = "terminals",
     proxy = "a proxy to other ports",
     isolated = "isolated sessions",
     identity = "files as another user",
@@ -48,9 +47,6 @@ pub(super) fn table() -> Router<Arc<Daemon>> {
         .route("/files/replace", post(change_files))
         .route("/directories", post(directories).delete(directories))
         .route("/directories/list", get(directories))
-        .route("/pty", post(terminals))
-        .route("/pty/{id}", get(terminals).delete(terminals))
-        .route("/pty/{id}/ws", get(terminals))
         .route("/proxy/{port}", any(proxy))
         .route("/proxy/{port}/", any(proxy))
         .route("/proxy/{port}/{*path}", any(proxy))

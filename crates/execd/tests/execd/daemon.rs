@@ -134,7 +134,7 @@ impl Connection {
 
     pub(crate) async fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
-        TaskTracker::new().spawn(connection);
+        TaskTracker::new().spawn(connection.with_upgrades());
         Self(sender)
     }
 

@@ -86,7 +86,7 @@ async fn every_documented_route_exists_and_every_error_has_a_body() {
         }
         let (status, body) = error(response).await;
         let unknown = path.starts_with("/no/");
-        assert_eq!(status == StatusCode::NOT_FOUND, unknown, "{method} {path}: {body:?}");
+        assert_eq!(body.code == codes::NOT_FOUND, unknown, "{method} {path}: {body:?}");
         assert_ne!(status, StatusCode::METHOD_NOT_ALLOWED, "{method} {path}");
     }
 }

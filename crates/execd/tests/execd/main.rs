@@ -15,4 +15,6 @@ mod limits;
 mod metrics;
 mod output;
 mod sandbox;
+mod terminal;
 mod upload;
+mod websocket;

@@ -1,0 +1,111 @@
+use std::{collections::BTreeMap, ffi::OsString, io, path::PathBuf, process::Command};
+
+use osb_api::execd::CreatePty;
+use osb_sys::{identity::Identity, terminal::Size};
+
+use crate::{
+    accounts::Accounts,
+    daemon::Daemon,
+    env,
+    error::ApiError,
+    program::{Launch, Program},
+};
+
+/// What programs are told of the terminal unless the caller knows better: what most clients are.
+const TERM: &str = "xterm-256color";
+const SIZE: Size = Size { cols: 80, rows: 24 };
+
+/// What a terminal runs, each time that it is started.
+#[derive(Debug)]
+pub(super) struct Order {
+    program: Choice,
+    pub(super) cwd: PathBuf,
+    envs: BTreeMap<String, String>,
+    identity: Option<(u32, Option<u32>)>,
+    pub(super) size: Size,
+}
+
+#[derive(Debug)]
+enum Choice {
+    /// An interactive shell, or one that runs this text.
+    Shell(Option<String>),
+    Argv(Vec<String>),
+}
+
+impl Order {
+    pub(super) fn new(daemon: &Daemon, asked: CreatePty) -> Result<Self, ApiError> {
+        let CreatePty { cwd, command, argv, uid, gid, mut envs, term, cols, rows } = asked;
+        let program = choice(command, argv)?;
+        let identity = match (uid, gid) {
+            (None, None) => None,
+            (None, Some(_)) => return Err(ApiError::invalid("`gid` needs `uid`")),
+            (Some(uid), gid) => Some((uid, gid)),
+        };
+        envs.extend(term.filter(|term| !term.is_empty()).map(|term| (env::TERM.to_owned(), term)));
+        for (name, value) in &envs {
+            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+                return Err(ApiError::invalid(format!("{name:?} cannot be a variable")));
+            }
+        }
+        let size = Size { cols: cols.unwrap_or(SIZE.cols), rows: rows.unwrap_or(SIZE.rows) };
+        if size.cols == 0 || size.rows == 0 {
+            return Err(ApiError::invalid("a terminal has at least one column and one row"));
+        }
+        let cwd = match cwd.filter(|cwd| !cwd.is_empty()) {
+            None => daemon.environment.workdir().to_owned(),
+            Some(given) if given.contains('\0') => {
+                return Err(ApiError::invalid(format!("`cwd` {given:?} is not a directory")));
+            }
+            Some(given) => {
+                daemon.environment.path_with(&given, &daemon.environment.for_command(&envs))
+            }
+        };
+        Ok(Self { program, cwd, envs, identity, size })
+    }
+
+    /// Who the program runs as, if not as execd itself.
+    pub(super) fn identity(&self) -> Option<Identity> {
+        self.identity.map(|(uid, gid)| Accounts::load().identity(uid, gid))
+    }
+
+    /// The program, without its descriptors and in no process group of its own yet.
+    pub(super) fn command(
+        &self,
+        daemon: &Daemon,
+        identity: Option<&Identity>,
+    ) -> io::Result<Command> {
+        let mut env = daemon.environment.for_command(&self.envs);
+        env.entry(env::TERM.into()).or_insert_with(|| TERM.into());
+        let launch = |argv: Vec<String>, env: BTreeMap<OsString, OsString>| {
+            let (cwd, identity) = (self.cwd.clone(), identity.cloned());
+            Launch { program: Program::Argv(argv), cwd, env, identity }.ungrouped_command()
+        };
+        let text = match &self.program {
+            Choice::Argv(argv) => return launch(argv.clone(), env),
+            Choice::Shell(text) => text.as_deref(),
+        };
+        let shell = |words: &[&str]| {
+            let text = text.map(|text| ["-c", text]).into_iter().flatten();
+            words.iter().copied().chain(text).map(str::to_owned).collect()
+        };
+        launch(shell(&["bash", "--norc", "--noprofile"]), env.clone())
+            .or_else(|_| launch(shell(&["sh"]), env))
+    }
+}
+
+fn choice(command: Option<String>, argv: Option<Vec<String>>) -> Result<Choice, ApiError> {
+    let command = command.filter(|command| !command.is_empty());
+    let argv = argv.filter(|argv| !argv.is_empty());
+    let words = argv.iter().flatten().chain(&command);
+    if words.into_iter().any(|word| word.contains('\0')) {
+        return Err(ApiError::invalid("a command cannot contain the character NUL"));
+    }
+    match (command, argv) {
+        (Some(_), Some(_)) => Err(ApiError::invalid("`command` and `argv` exclude each other")),
+        (None, Some(argv)) if argv.first().is_none_or(String::is_empty) => {
+            Err(ApiError::invalid("the first element of `argv` is empty"))
+        }
+        (None, Some(argv)) => Ok(Choice::Argv(argv)),
+        (command, None) => Ok(Choice::Shell(command)),
+    }
+}

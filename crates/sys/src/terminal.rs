@@ -1,0 +1,99 @@
+//! Terminals for programs.
+
+use std::{
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    process::Command,
+};
+
+use rustix::{
+    fs::{Gid, OFlags, Uid, fchown, fcntl_setfl},
+    process::{Pid, ioctl_tiocsctty, setsid},
+    pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt},
+    stdio::stdin,
+    termios::{Winsize, tcgetpgrp, tcsetwinsize},
+};
+
+use crate::identity::Identity;
+
+/// How much a terminal shows, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    pub cols: u16,
+    pub rows: u16,
+}
+
+/// The two ends of a new terminal.
+#[derive(Debug)]
+pub struct Terminal {
+    /// Ours: what the program prints is read here. It never blocks.
+    pub controller: OwnedFd,
+    /// The program's, to be given away with [`enter`].
+    pub program: OwnedFd,
+}
+
+/// Makes a terminal. With an identity it belongs to that user, who may then open it by name.
+pub fn open(size: Size, owner: Option<&Identity>) -> io::Result<Terminal> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let controller = openpt(flags)?;
+    unlockpt(&controller)?;
+    // By descriptor and not by name: the names are those of a file system that anybody may have
+    // mounted over.
+    let program = ioctl_tiocgptpeer(&controller, flags)?;
+    if let Some(Identity { uid, gid, .. }) = owner {
+        fchown(&program, Some(Uid::from_raw(*uid)), Some(Gid::from_raw(*gid)))?;
+    }
+    resize(&controller, size)?;
+    fcntl_setfl(&controller, OFlags::RDWR | OFlags::NONBLOCK)?;
+    Ok(Terminal { controller, program })
+}
+
+/// Tells the programs in a terminal that its size has changed.
+pub fn resize(controller: impl AsFd, size: Size) -> io::Result<()> {
+    let size = Winsize { ws_col: size.cols, ws_row: size.rows, ws_xpixel: 0, ws_ypixel: 0 };
+    Ok(tcsetwinsize(controller, size)?)
+}
+
+/// The process group that a terminal talks to at this moment.
+pub fn foreground(controller: impl AsFd) -> io::Result<Pid> {
+    Ok(tcgetpgrp(controller)?)
+}
+
+/// Makes `command` run in a terminal, as the leader of a session of its own. It must not have been
+/// given a process group. The terminal stays open as long as `command` does.
+pub fn enter(command: &mut Command, program: OwnedFd) -> io::Result<()> {
+    command.stdin(program.try_clone()?).stdout(program.try_clone()?).stderr(program);
+    let lead = || {
+        setsid()?;
+        Ok(ioctl_tiocsctty(stdin())?)
+    };
+    // SAFETY: between fork and exec the closure makes two system calls; it neither allocates nor
+    // takes a lock.
+    unsafe { command.pre_exec(lead) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, io::Read};
+
+    use super::*;
+
+    #[test]
+    fn a_program_finds_itself_in_a_terminal_of_the_given_size() {
+        let Terminal { controller, program } = open(Size { cols: 97, rows: 31 }, None).unwrap();
+        let mut command = crate::command::command("/bin/sh");
+        command.args(["-c", "stty size; exec < /dev/tty && echo controlled"]);
+        enter(&mut command, program).unwrap();
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        assert!(child.wait().unwrap().success());
+        let mut said = Vec::new();
+        // It ends in an error: that is how the kernel says that the other end is closed.
+        File::from(controller).read_to_end(&mut said).unwrap_err();
+        assert_eq!(String::from_utf8(said).unwrap(), "31 97\r\ncontrolled\r\n");
+    }
+}
