@@ -17,6 +17,7 @@ pub mod netns;
 pub mod process;
 pub mod ready;
 pub mod rlimit;
+pub mod scope;
 pub mod seccomp;
 pub mod terminal;
 pub mod tree;

@@ -70,8 +70,11 @@ fn open(
 /// Removes what is in `directory`, moving directories with content to `top` under fresh numbers.
 fn empty(top: &OwnedFd, directory: &OwnedFd, moved: &mut u64) -> Result<(), Errno> {
     // Without these bits even its owner could not list or change it; the kernel's own overlay
-    // work directory has none.
-    fchmod(directory, Mode::RWXU)?;
+    // work directory has none. Whoever is not the owner has to do with what rights it has.
+    match fchmod(directory, Mode::RWXU) {
+        Ok(()) | Err(Errno::PERM) => {}
+        Err(error) => return Err(error),
+    }
     let (at_top, before) = (std::ptr::eq(top, directory), *moved);
     loop {
         let mut batch: Vec<(CString, FileType)> = Vec::new();
@@ -113,11 +116,17 @@ fn remove_entry(
         Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR) => {}
         Err(error) => return Err(error),
     }
+    let mut made_movable = false;
     loop {
         *moved += 1;
         let place = aside(*moved);
         match renameat_with(directory, name, top, place.as_str(), RenameFlags::NOREPLACE) {
             Err(Errno::EXIST) => {}
+            // Only what may be written may be moved, unless by root; the owner may change that.
+            Err(Errno::ACCESS) if !made_movable => {
+                fchmod(open(directory, name)?, Mode::RWXU).map_err(|_| Errno::ACCESS)?;
+                made_movable = true;
+            }
             result => return result,
         }
     }
