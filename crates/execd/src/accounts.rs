@@ -54,13 +54,13 @@ impl Accounts {
     /// The number of a user by name, or by the number itself.
     pub(crate) fn uid(&self, name: &str) -> Option<u32> {
         let user = self.users.iter().find(|user| user.name == name);
-        user.map(|user| user.uid).or_else(|| name.parse().ok())
+        user.map(|user| user.uid).or_else(|| number(name))
     }
 
     /// The number of a group by name, or by the number itself.
     pub(crate) fn gid(&self, name: &str) -> Option<u32> {
         let group = self.groups.iter().find(|group| group.name == name);
-        group.map(|group| group.gid).or_else(|| name.parse().ok())
+        group.map(|group| group.gid).or_else(|| number(name))
     }
 
     pub(crate) fn user_name(&self, uid: u32) -> String {
@@ -84,6 +84,12 @@ impl Accounts {
     }
 }
 
+/// A user or a group by number. The last one means nobody to the kernel, and so it is none.
+fn number(text: &str) -> Option<u32> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten().filter(|&id| id != u32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,7 +106,9 @@ mod tests {
         let accounts = accounts();
         assert_eq!(accounts.uid("ana"), Some(1000));
         assert_eq!(accounts.uid("4321"), Some(4321));
-        assert_eq!(accounts.uid("nobody-here"), None);
+        for nobody in ["nobody-here", "", "+5", "-1", "4294967295", "4294967296"] {
+            assert_eq!((accounts.uid(nobody), accounts.gid(nobody)), (None, None), "{nobody}");
+        }
         assert_eq!(accounts.gid("audio"), Some(29));
         assert_eq!(accounts.user_name(0), "root");
         assert_eq!(accounts.user_name(7), "7");

@@ -1,6 +1,7 @@
 use std::{future::pending, sync::Arc, time::Duration};
 
 use osb_core::Token;
+use osb_sys::identity::Identity;
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -30,6 +31,8 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 pub(crate) struct Daemon {
     pub(crate) token: Option<Token>,
     pub(crate) environment: Environment,
+    /// Who acts on files where the path of a request names nobody; none is the daemon itself.
+    pub(crate) default_identity: Option<Arc<Identity>>,
     pub(crate) reaper: Reaper,
     pub(crate) meter: Meter,
     pub(crate) entrypoint: Option<Entrypoint>,
@@ -73,6 +76,7 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
     let daemon = Arc::new(Daemon {
         token,
         environment,
+        default_identity: None,
         reaper: Reaper::default(),
         meter,
         entrypoint: entrypoint.map(Entrypoint::new),

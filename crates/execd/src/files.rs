@@ -1,29 +1,53 @@
-//! Files of the sandbox.
+//! Files and directories of the sandbox.
+//!
+//! Whatever the kernel checks by the identity of the caller goes through a `scope`; what is open
+//! already is read and written by anybody.
 
+mod copy;
 mod download;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod info;
 mod line_range;
+mod listing;
+mod multipart;
+mod ownership;
+mod pattern;
 mod range;
 mod remove;
+mod rename;
 mod replace;
+mod replacement;
+mod scope;
+mod status;
 mod upload;
+mod validators;
+mod walk;
 
-pub(crate) use download::download;
-pub(crate) use info::info;
-pub(crate) use remove::remove;
-pub(crate) use upload::upload;
+use std::sync::Arc;
 
-use crate::error::ApiError;
+use axum::{
+    Router,
+    routing::{delete, get, post},
+};
 
-/// Runs file operations where they may take long, as on a network file system, without holding up
-/// anything else.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(ApiError::runtime(&error)),
-    }
+use crate::daemon::Daemon;
+
+/// The routes, with the rights of the daemon and with those of any user.
+pub(crate) fn routes() -> Router<Arc<Daemon>> {
+    let files = Router::new()
+        .route("/files", delete(remove::remove_files))
+        .route("/files/info", get(info::info))
+        .route("/files/permissions", post(ownership::permissions))
+        .route("/files/mv", post(rename::rename))
+        .route("/files/search", get(listing::search))
+        .route("/files/replace", post(replace::replace))
+        .route("/files/upload", post(upload::upload))
+        .route("/files/download", get(download::download))
+        .route("/directories/list", get(listing::list))
+        .route(
+            "/directories",
+            post(ownership::create_directories).delete(remove::remove_directories),
+        );
+    files.clone().nest("/v1/filesystem/{uid}/{gid}", files)
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use crate::{env, env_file, environment::Environment, expand};
 
 pub use crate::{
-    files::fuzz::{Part, form, line_range, range},
+    files::fuzz::{Part, form, line_range, pattern, range},
     output::fuzz::lines,
 };
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     response::Response,
-    routing::{delete, get, post},
+    routing::{get, post},
 };
 use http::{Method, Uri};
 
@@ -22,11 +22,8 @@ pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
     Router::new()
         .route("/ping", get(ping))
         .route("/command", post(command::run).delete(unsupported::interrupt))
-        .route("/files", delete(files::remove))
-        .route("/files/download", get(files::download))
-        .route("/files/info", get(files::info))
-        .route("/files/upload", post(files::upload))
         .merge(entrypoint::routes())
+        .merge(files::routes())
         .merge(metrics::routes())
         .merge(terminal::routes())
         .merge(unsupported::table())

@@ -1,14 +1,12 @@
 use std::{
-    fs::File,
+    fs::{File, Metadata},
     io::{self, Read, Seek, SeekFrom},
     os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-    sync::Arc,
+    path::Path,
 };
 
 use axum::{
     body::{Body, Bytes},
-    extract::State,
     response::Response,
 };
 use futures_core::Stream;
@@ -17,70 +15,76 @@ use http::{HeaderMap, HeaderValue, Uri, header, response::Builder};
 use osb_sys::fs::PathError;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{blocking, line_range::LineRange, range::Range};
-use crate::{daemon::Daemon, error::ApiError, request::Parameters};
+use super::{line_range::LineRange, range::Range, scope::Scope, validators::Validators};
+use crate::{error::ApiError, request::Parameters};
 
 /// How much is read at once, and so the most that is held for a slow client.
 const CHUNK: u64 = 256 << 10;
 
 const OK: u16 = 200;
 const PARTIAL_CONTENT: u16 = 206;
+const NOT_MODIFIED: u16 = 304;
 
 /// `GET /files/download`: a file, a range of its bytes, or a range of its lines.
-pub(crate) async fn download(
-    State(daemon): State<Arc<Daemon>>,
+pub(super) async fn download(
+    scope: Scope,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let parameters = Parameters::of(&uri)?;
     let given = parameters.one("path").ok_or_else(|| ApiError::missing_query("path"))?;
-    let path = daemon.environment.path(given);
+    let path = scope.path(given)?;
     let range = headers.get(header::RANGE).map(|value| value.to_str().unwrap_or("bytes="));
     let lines = LineRange::of(&parameters)?;
     if lines.is_some() && range.is_some() {
         return Err(ApiError::invalid("a range of lines and a `Range` header exclude each other"));
     }
-    let (file, size) = open(path.clone()).await?;
-    match lines {
-        Some(lines) => reply(
-            Response::builder()
-                .status(OK)
-                .header(header::CONTENT_TYPE, "text/plain; charset=utf-8"),
-            Body::from_stream(line_chunks(file, lines)),
-        ),
-        None => bytes(file, size, range, &path).await,
+    let opened = path.clone();
+    let (file, metadata) = scope.run(move || open(&opened)).await?;
+    if let Some(lines) = lines {
+        let head = Response::builder()
+            .status(OK)
+            .header(header::CONTENT_TYPE, "text/plain; charset=utf-8");
+        return reply(head, Body::from_stream(line_chunks(file, lines)));
     }
+    let validators = Validators::of(&metadata);
+    let mut head = Response::builder().header(header::ETAG, &validators.tag);
+    if let Some(modified) = &validators.modified {
+        head = head.header(header::LAST_MODIFIED, modified);
+    }
+    // The kernel's own files claim to be empty and unchanged whatever they hold.
+    if metadata.len() > 0 && validators.are_known(&headers) {
+        return reply(head.status(NOT_MODIFIED), Body::empty());
+    }
+    let range = range.filter(|_| validators.allow_range(&headers));
+    let head = head
+        .header(header::CONTENT_TYPE, "application/octet-stream")
+        .header(header::ACCEPT_RANGES, "bytes")
+        .header(header::CONTENT_DISPOSITION, disposition(&path));
+    bytes(file, metadata.len(), range, head).await
 }
 
 /// Opens a regular file.
-async fn open(path: PathBuf) -> Result<(File, u64), ApiError> {
-    blocking(move || {
-        // Without waiting, should the path be a pipe that nobody writes to.
-        let file = File::options()
-            .read(true)
-            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
-            .open(&path)
-            .map_err(|source| PathError::new("open", &path, source))?;
-        let metadata =
-            file.metadata().map_err(|source| PathError::new("look at", &path, source))?;
-        if !metadata.is_file() {
-            return Err(ApiError::form(format!("{} is not a regular file", path.display())));
-        }
-        Ok((file, metadata.len()))
-    })
-    .await
+fn open(path: &Path) -> Result<(File, Metadata), ApiError> {
+    // Without waiting, should the path be a pipe that nobody writes to.
+    let file = File::options()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)
+        .map_err(|source| PathError::new("open", path, source))?;
+    let metadata = file.metadata().map_err(|source| PathError::new("look at", path, source))?;
+    if !metadata.is_file() {
+        return Err(ApiError::form(format!("{} is not a regular file", path.display())));
+    }
+    Ok((file, metadata))
 }
 
 async fn bytes(
     mut file: File,
     size: u64,
     range: Option<&str>,
-    path: &Path,
+    head: Builder,
 ) -> Result<Response, ApiError> {
-    let head = Response::builder()
-        .header(header::CONTENT_TYPE, "application/octet-stream")
-        .header(header::ACCEPT_RANGES, "bytes")
-        .header(header::CONTENT_DISPOSITION, disposition(path));
     match range.map_or(Range::Whole, |header| Range::parse(header, size)) {
         Range::Unsatisfiable => Err(ApiError::unsatisfiable(range.unwrap_or_default(), size)),
         Range::Part { start, end } => {

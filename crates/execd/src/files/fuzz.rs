@@ -1,9 +1,11 @@
-use std::convert::Infallible;
+use axum::body::Bytes;
 
-use axum::body::{Body, Bytes};
-use futures_util::stream;
-
-use super::{line_range::LineRange, range::Range, upload};
+use super::{
+    line_range::LineRange,
+    multipart::{Form, Piece},
+    pattern::Pattern,
+    range::Range,
+};
 
 /// The first and the last byte but one of a range of a file; nothing if the header asks for no
 /// bytes at all, an error if there are no such bytes.
@@ -37,26 +39,25 @@ pub fn form<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
     boundary: &str,
 ) -> Result<Vec<Part>, String> {
-    let pieces: Vec<_> = pieces
-        .into_iter()
-        .map(|piece| Ok::<_, Infallible>(Bytes::copy_from_slice(piece)))
-        .collect();
-    let mut content = Body::from_stream(stream::iter(pieces)).into_data_stream();
-    let mut form = upload::form(&mut content, boundary.to_owned());
-    let read = async {
-        let mut parts = Vec::new();
-        while let Some(mut field) = form.next_field().await? {
-            let name = field.name().map(str::to_owned);
-            let mut bytes = Vec::new();
-            while let Some(chunk) = field.chunk().await? {
-                bytes.extend_from_slice(&chunk);
+    let content_type = format!("multipart/form-data; boundary=\"{boundary}\"");
+    let mut form = Form::new(&content_type).ok_or_else(|| format!("{boundary:?} is too long"))?;
+    let mut parts: Vec<Part> = Vec::new();
+    for piece in pieces {
+        form.feed(Bytes::copy_from_slice(piece));
+        while let Some(piece) = form.next().map_err(|error| error.to_string())? {
+            match (piece, parts.last_mut()) {
+                (Piece::Begin(name), _) => parts.push((name, Vec::new())),
+                (Piece::Content(bytes), Some((_, content))) => content.extend_from_slice(&bytes),
+                (Piece::Content(_) | Piece::Complete, _) => {}
             }
-            parts.push((name, bytes));
         }
-        Ok::<_, multer::Error>(parts)
-    };
-    // Everything is there already, so nothing ever waits.
-    futures_util::FutureExt::now_or_never(read)
-        .unwrap_or_else(|| Ok(Vec::new()))
-        .map_err(|error| error.to_string())
+    }
+    form.finish().map_err(|error| error.to_string())?;
+    Ok(parts)
+}
+
+/// Whether a name is as a pattern wants it.
+pub fn pattern(pattern: &str, name: &str) -> Result<bool, String> {
+    let pattern = Pattern::parse(pattern).map_err(|error| error.to_string())?;
+    Ok(pattern.matches(name))
 }

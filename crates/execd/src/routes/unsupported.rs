@@ -23,11 +23,8 @@ unsupported! {
     background = "background commands",
     sessions = "shell sessions",
     code = "code contexts",
-    change_files = "this operation on files",
-    directories = "operations on directories",
     proxy = "a proxy to other ports",
     isolated = "isolated sessions",
-    identity = "files as another user",
 }
 
 pub(super) fn table() -> Router<Arc<Daemon>> {
@@ -41,15 +38,8 @@ pub(super) fn table() -> Router<Arc<Daemon>> {
         .route("/code/context", post(code))
         .route("/code/contexts", get(code).delete(code))
         .route("/code/contexts/{id}", get(code).delete(code))
-        .route("/files/permissions", post(change_files))
-        .route("/files/mv", post(change_files))
-        .route("/files/search", get(change_files))
-        .route("/files/replace", post(change_files))
-        .route("/directories", post(directories).delete(directories))
-        .route("/directories/list", get(directories))
         .route("/proxy/{port}", any(proxy))
         .route("/proxy/{port}/", any(proxy))
         .route("/proxy/{port}/{*path}", any(proxy))
         .route("/v1/isolated/{*path}", any(isolated))
-        .route("/v1/filesystem/{uid}/{gid}/{*path}", any(identity))
 }

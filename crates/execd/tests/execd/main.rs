@@ -6,9 +6,11 @@
 mod boot;
 mod command;
 mod daemon;
+mod directories;
 mod disconnect;
 mod download;
 mod entrypoint;
+mod files;
 mod http_rules;
 mod lifecycle;
 mod limits;
