@@ -100,6 +100,8 @@ pub mod codes {
         ALREADY_CONNECTED = "ALREADY_CONNECTED",
         /// execd: this daemon does not do that.
         EXECD_NOT_SUPPORTED = "NOT_SUPPORTED",
+        /// execd: isolated sessions are not possible here or now.
+        SERVICE_UNAVAILABLE = "SERVICE_UNAVAILABLE",
         /// execd: the access token is missing or wrong.
         UNAUTHORIZED = "UNAUTHORIZED",
 

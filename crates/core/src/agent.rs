@@ -18,7 +18,8 @@ pub const LISTEN_FD: i32 = 4;
 pub struct Boot {
     /// What callers must send in `X-EXECD-ACCESS-TOKEN`.
     pub token: Token,
-    /// The program that the sandbox is for; execd ends with it.
+    /// The program that the sandbox is for; execd ends with it. Without one it ends when it can be
+    /// reached no more.
     pub entrypoint: Vec<String>,
     /// The environment of the entrypoint and of every command.
     pub env: BTreeMap<String, String>,
@@ -28,6 +29,12 @@ pub struct Boot {
     /// files are handed over: processor time, memory, and what that memory consists of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counters>,
+    /// Isolated sessions are made by somebody else, and the channel to them is handed over.
+    #[serde(default)]
+    pub isolator: bool,
+    /// [`LISTEN_FD`] is not a listener but a channel on which connections arrive as descriptors.
+    #[serde(default)]
+    pub by_descriptor: bool,
 }
 
 /// What a sandbox may use, and in which words the kernel tells what it does use.
@@ -46,4 +53,12 @@ pub struct Counters {
 pub enum CgroupVersion {
     V1,
     V2,
+}
+
+/// The descriptors that the isolator finds when it starts.
+pub mod isolator {
+    /// Its channel to execd.
+    pub const CHANNEL_FD: i32 = 3;
+    /// The sandbox's user namespace, if it has one.
+    pub const USERS_FD: i32 = 4;
 }

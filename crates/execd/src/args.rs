@@ -9,11 +9,13 @@ use std::{
 use clap::Parser;
 use osb_api::ports;
 use osb_core::Token;
+use osb_sys::step::Failure;
 
 use crate::{
     boot::{Listen, Start, StartError},
     duration, env,
     environment::Environment,
+    isolated, isolator,
     log::{Level, LogFile},
     metrics::Meter,
 };
@@ -68,6 +70,13 @@ pub struct Args {
     #[arg(long, conflicts_with = "entrypoint")]
     boot: bool,
 
+    /// Put isolated sessions together, as execd asks for on the channel that was passed.
+    #[arg(long, hide = true)]
+    isolator: bool,
+
+    /// Who root of the sandbox is outside of its user namespace, which is descriptor 4 then.
+    #[arg(long, hide = true, requires = "isolator")]
+    owner: Option<u32>,
     /// The program to run and its arguments.
     #[arg(last = true, value_name = "PROGRAM")]
     entrypoint: Vec<String>,
@@ -88,6 +97,12 @@ impl Args {
         Self::parse_from(with_two_dashes(std::env::args_os()))
     }
 
+    /// The work of an isolator, if this process is to be one.
+    pub fn isolator(&self) -> Option<impl FnOnce() -> Result<(), Failure> + use<>> {
+        let owner = self.owner;
+        self.isolator.then_some(move || isolator::serve(owner))
+    }
+
     /// What to start, with the descriptors and the environment that this process was given.
     pub fn start(self) -> Result<Start, StartError> {
         if self.boot {
@@ -102,6 +117,7 @@ impl Args {
                 std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             ),
             entrypoint: Some(self.entrypoint).filter(|argv| !argv.is_empty()),
+            isolation: isolated::Source::Own,
             meter: Meter::found(),
             grace: self.graceful_shutdown_timeout,
             log_level: Level::from_number(self.log_level),

@@ -1,6 +1,12 @@
 use std::{
-    collections::BTreeMap, ffi::OsString, fs::File, io::Read, net::SocketAddrV4,
-    os::unix::net::UnixListener, path::PathBuf, time::Duration,
+    collections::BTreeMap,
+    ffi::OsString,
+    fs::File,
+    io::Read,
+    net::SocketAddrV4,
+    os::{fd::OwnedFd, unix::net::UnixListener},
+    path::PathBuf,
+    time::Duration,
 };
 
 use osb_core::{
@@ -12,6 +18,7 @@ use osb_sys::{fs::PathError, inherited};
 use crate::{
     env,
     environment::Environment,
+    isolated,
     log::{Level, LogFile},
     metrics::Meter,
 };
@@ -33,12 +40,16 @@ pub struct Start {
     pub(crate) log_level: Level,
     /// Where messages go in place of the standard error.
     pub(crate) log_file: Option<LogFile>,
+    /// Who makes isolated sessions.
+    pub(crate) isolation: isolated::Source,
 }
 
 #[derive(Debug)]
 pub(crate) enum Listen {
     Tcp(SocketAddrV4),
     Unix(UnixListener),
+    /// Connections arrive as descriptors.
+    Channel(OwnedFd),
 }
 
 /// The grace that published deployments have.
@@ -85,7 +96,7 @@ impl Start {
             })
         };
         let instructions = take(BOOT_FD, "the instructions")?;
-        let listener = UnixListener::from(take(LISTEN_FD, "the socket to listen on")?);
+        let listener = take(LISTEN_FD, "the socket to listen on")?;
         let mut json = Vec::new();
         File::from(instructions).read_to_end(&mut json).map_err(StartError::Read)?;
         let boot: Boot = serde_json::from_slice(&json).map_err(StartError::Parse)?;
@@ -101,18 +112,30 @@ impl Start {
             }
             None => Meter::found(),
         };
+        let isolation = if boot.isolator {
+            isolated::Source::Channel(follows("the channel to the isolator")?)
+        } else if boot.by_descriptor {
+            isolated::Source::Nobody
+        } else {
+            isolated::Source::Own
+        };
         let given = boot.env.into_iter().map(|(name, value)| (name.into(), value.into()));
         let mut variables: BTreeMap<OsString, OsString> = given.collect();
         variables.entry(env::ENV_FILE.into()).or_insert_with(|| env::DEFAULT_ENV_FILE.into());
         Ok(Self {
-            listen: Listen::Unix(listener),
+            listen: if boot.by_descriptor {
+                Listen::Channel(listener)
+            } else {
+                Listen::Unix(UnixListener::from(listener))
+            },
             token: Some(boot.token),
             environment: Environment::new(variables, PathBuf::from(boot.workdir)),
-            entrypoint: Some(boot.entrypoint),
+            entrypoint: Some(boot.entrypoint).filter(|argv| !argv.is_empty()),
             meter,
             grace: GRACE,
             log_level: Level::Nothing,
             log_file: None,
+            isolation,
         })
     }
 }

@@ -10,9 +10,10 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    boot::{Start, StartError},
+    boot::{Listen, Start, StartError},
     entrypoint::{Entrypoint, Outlets, Process},
     environment::Environment,
+    isolated::Isolation,
     log::{Level, Log},
     metrics::Meter,
     outlet::{Flushed, Outlet},
@@ -38,6 +39,7 @@ pub(crate) struct Daemon {
     pub(crate) entrypoint: Option<Entrypoint>,
     pub(crate) log: Log,
     pub(crate) terminals: Terminals,
+    pub(crate) isolation: Isolation,
     /// Everything that runs beside the accept loop.
     pub(crate) tasks: TaskTracker,
     /// No more requests are taken, and endless answers end.
@@ -47,7 +49,18 @@ pub(crate) struct Daemon {
 /// Serves until the entrypoint ends or, without one, a signal asks for the end; the result is the
 /// exit code.
 pub async fn run(start: Start) -> Result<u8, StartError> {
-    let Start { listen, token, environment, entrypoint, meter, grace, log_level, log_file } = start;
+    let Start {
+        listen,
+        token,
+        environment,
+        entrypoint,
+        meter,
+        isolation,
+        grace,
+        log_level,
+        log_file,
+    } = start;
+    let is_session = matches!(listen, Listen::Channel(_));
     let mut children = signal(SignalKind::child()).map_err(StartError::Runtime)?;
     let mut signals = Signals::hear().map_err(StartError::Runtime)?;
     if !getpid().is_init() {
@@ -82,6 +95,7 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
         entrypoint: entrypoint.map(Entrypoint::new),
         log: Log::new(log_level, log),
         terminals: Terminals::default(),
+        isolation: Isolation::new(isolation),
         tasks: TaskTracker::new(),
         ending: CancellationToken::new(),
     });
@@ -100,8 +114,9 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
     let serving = listener.serve(Arc::clone(&daemon), routes::table(Arc::clone(&daemon)));
     let living = async {
         let code = tokio::select! {
-            code = life(&daemon, main, &mut signals) => code,
-            never = serving => never,
+            // An isolated session ends when whoever made it says so, not by what runs in it.
+            code = life(&daemon, main, &mut signals), if !is_session => code,
+            () = serving => 0,
         };
         // Nobody listens from here on.
         end(&daemon, grace, &mut signals).await;

@@ -106,6 +106,31 @@ impl ApiError {
         Self::new(StatusCode::NOT_IMPLEMENTED, codes::EXECD_NOT_SUPPORTED, message)
     }
 
+    /// As [`ApiError::not_supported`], with the status that isolated sessions give it.
+    pub(crate) fn not_supported_now(what: &str) -> Self {
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, ..Self::not_supported(what) }
+    }
+
+    /// Isolated sessions are not possible here, or not now.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, codes::SERVICE_UNAVAILABLE, message)
+    }
+
+    pub(crate) fn no_isolated(id: &str) -> Self {
+        let message = format!("no isolated session has the id {id:?}");
+        Self::new(StatusCode::NOT_FOUND, codes::CONTEXT_NOT_FOUND, message)
+    }
+
+    pub(crate) fn no_run(id: &str) -> Self {
+        let message = format!("no run has the id {id:?}");
+        Self::new(StatusCode::NOT_FOUND, codes::CONTEXT_NOT_FOUND, message)
+    }
+
+    pub(crate) fn isolated_ended(id: uuid::Uuid) -> Self {
+        let message = format!("the isolated session {id} has ended");
+        Self::new(StatusCode::NOT_FOUND, codes::CONTEXT_NOT_FOUND, message)
+    }
+
     /// The operating system refused, in a way that no other answer fits.
     pub(crate) fn runtime(error: &(dyn Error + 'static)) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, codes::RUNTIME_ERROR, Chain(error).to_string())

@@ -18,6 +18,8 @@ mod error;
 mod events;
 mod expand;
 mod files;
+mod isolated;
+mod isolator;
 mod log;
 mod metrics;
 mod outlet;

@@ -30,7 +30,18 @@ fn main() -> ExitCode {
     // found under runtimes that leave nothing open.
     drop(osb_sys::inherited::keep_to_ourselves());
     osb_sys::memory::share_one_heap();
-    let started = Args::from_process().start().and_then(|start| {
+    let args = Args::from_process();
+    if let Some(serve) = args.isolator() {
+        return match serve() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                // With nobody to read it there is nobody to tell.
+                drop(writeln!(stderr(), "execd: the isolator {}", Chain(&error)));
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let started = args.start().and_then(|start| {
         hidden.map_err(|error| StartError::Hide(error.into()))?;
         run(start)
     });

@@ -15,7 +15,7 @@ use http::{Method, Uri};
 pub(crate) use proxy::enter_own_proxy;
 
 use crate::{
-    command, daemon::Daemon, entrypoint, error::ApiError, files, metrics, reply, terminal,
+    command, daemon::Daemon, entrypoint, error::ApiError, files, isolated, metrics, reply, terminal,
 };
 
 pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
@@ -25,6 +25,7 @@ pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
         .merge(entrypoint::routes())
         .merge(files::routes())
         .merge(metrics::routes())
+        .merge(isolated::routes())
         .merge(terminal::routes())
         .merge(unsupported::table())
         .fallback(no_route)

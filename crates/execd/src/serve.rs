@@ -12,9 +12,10 @@ use axum::{
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use osb_sys::line::Line;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, UnixListener},
+    net::{TcpListener, UnixListener, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 use tower::Service;
@@ -42,6 +43,7 @@ const IDLE: Duration = Duration::from_mins(2);
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
+    Channel(Line),
 }
 
 impl Listener {
@@ -60,18 +62,28 @@ impl Listener {
                 listener.set_nonblocking(true).map_err(failed)?;
                 UnixListener::from_std(listener).map(Self::Unix).map_err(failed)
             }
+            Listen::Channel(channel) => {
+                let failed = |source| StartError::Listen { address: "its channel".into(), source };
+                Line::new(channel).map(Self::Channel).map_err(failed)
+            }
         }
     }
 
-    /// Answers requests for ever.
-    pub(crate) async fn serve<Never>(self, daemon: Arc<Daemon>, routes: Router) -> Never {
+    /// Answers requests until no more can come.
+    pub(crate) async fn serve(self, daemon: Arc<Daemon>, routes: Router) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
             let place = Arc::clone(&places).acquire_owned().await;
             let place = place.expect("invariant: nobody closes the semaphore");
-            if let Err(error) = self.accept(&daemon, &routes, place).await {
-                daemon.log.write(Level::Warn, format_args!("cannot take a connection: {error}"));
-                tokio::time::sleep(NO_ROOM).await;
+            match self.accept(&daemon, &routes, place).await {
+                Ok(Next::Another) => {}
+                Ok(Next::End) => return,
+                Err(error) => {
+                    daemon
+                        .log
+                        .write(Level::Warn, format_args!("cannot take a connection: {error}"));
+                    tokio::time::sleep(NO_ROOM).await;
+                }
             }
         }
     }
@@ -81,7 +93,7 @@ impl Listener {
         daemon: &Arc<Daemon>,
         routes: &Router,
         place: OwnedSemaphorePermit,
-    ) -> io::Result<()> {
+    ) -> io::Result<Next> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
@@ -90,9 +102,23 @@ impl Listener {
                 converse(stream, daemon, routes, place);
             }
             Self::Unix(listener) => converse(listener.accept().await?.0, daemon, routes, place),
+            Self::Channel(line) => {
+                let Some(((), fds)) = line.receive().await? else { return Ok(Next::End) };
+                if let Some(fd) = fds.into_iter().next() {
+                    let stream = std::os::unix::net::UnixStream::from(fd);
+                    stream.set_nonblocking(true)?;
+                    converse(UnixStream::from_std(stream)?, daemon, routes, place);
+                }
+            }
         }
-        Ok(())
+        Ok(Next::Another)
     }
+}
+
+/// Whether there can be more connections.
+enum Next {
+    Another,
+    End,
 }
 
 /// Answers the requests of one connection.

@@ -168,5 +168,7 @@ fn boot(spec: &SandboxSpec, counters: Option<Counters>) -> Boot {
         env,
         workdir: "/".to_owned(),
         counters,
+        isolator: true,
+        by_descriptor: false,
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     ffi::CStr,
     io,
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsRawFd, BorrowedFd, RawFd},
 };
 
 use crate::fork::SingleThread;
@@ -80,6 +80,24 @@ pub(crate) fn close_all(_alone: &SingleThread) {
     // SAFETY: the one caller is a fresh child that only waits for its end from here on, so no
     // owner of a closed descriptor ever runs, not even to drop it.
     unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
+}
+
+/// Closes every descriptor but the standard three and those in `kept`, in a forked child that never
+/// returns to the code that owns the others.
+pub(crate) fn close_all_but(_alone: &SingleThread, kept: &mut [RawFd]) {
+    kept.sort_unstable();
+    let mut first: u32 = 3;
+    let ends = kept.iter().map(|fd| fd.unsigned_abs()).chain([u32::MAX]);
+    for end in ends {
+        if let Some(last) = end.checked_sub(1)
+            && last >= first
+        {
+            // SAFETY: the one caller is a fresh child that ends or becomes another program without
+            // ever running, or dropping, what owns a closed descriptor.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+        first = first.max(end.saturating_add(1));
+    }
 }
 
 /// Marks every descriptor from `first` on to be closed when this process becomes another program.

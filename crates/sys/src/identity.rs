@@ -2,6 +2,13 @@
 
 use std::{io, os::unix::process::CommandExt, process::Command};
 
+use rustix::{
+    process::{Gid, Uid},
+    thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
+};
+
+use crate::fork::SingleThread;
+
 /// The user and groups of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
@@ -12,6 +19,15 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Gives this process the identity for good, and with it no powers unless it is root's.
+    pub fn assume(&self, _alone: &SingleThread) -> rustix::io::Result<()> {
+        let groups: Vec<Gid> = self.groups.iter().copied().map(Gid::from_raw).collect();
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        set_thread_groups(&groups)?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)
+    }
+
     /// Makes `command` run with this identity. The working directory is entered before, with the
     /// rights of the caller.
     pub fn apply(self, command: &mut Command) {

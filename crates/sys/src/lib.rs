@@ -4,11 +4,14 @@
 
 pub mod cgroup;
 pub mod command;
+pub mod confine;
+pub mod doorkeeper;
 pub mod exec;
 pub mod fork;
 pub mod fs;
 pub mod identity;
 pub mod inherited;
+pub mod line;
 pub mod memfd;
 pub mod memory;
 pub mod message;
@@ -19,6 +22,7 @@ pub mod ready;
 pub mod rlimit;
 pub mod scope;
 pub mod seccomp;
+pub mod step;
 pub mod terminal;
 pub mod tree;
 pub mod unix;

@@ -30,7 +30,7 @@ pub enum FsOption<'a> {
 /// Gives this process a copy of the mounts that no longer follows the host's, nor the host its.
 pub fn leave_host_mounts(alone: &SingleThread) -> io::Result<()> {
     unshare(alone, UnshareFlags::NEWNS)?;
-    Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
+    make_private()
 }
 
 /// A new instance of a file system, not yet attached anywhere.
@@ -55,6 +55,26 @@ pub fn view(path: &Path) -> io::Result<OwnedFd> {
     Ok(open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?)
 }
 
+/// A second view of what `place` names, with the mounts below it, not yet attached.
+pub fn view_of(place: impl AsFd) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    Ok(open_tree(place, c"", flags)?)
+}
+
+/// Gives a mount the place that `target` names.
+pub fn attach_at(mount: impl AsFd, target: impl AsFd) -> io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(mount, c"", target, c"", flags)?)
+}
+
+/// Cuts the mounts of this process's namespace off from those that they were copied from.
+pub fn make_private() -> io::Result<()> {
+    Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
+}
+
 /// Gives a mount its place.
 pub fn attach(mount: impl AsFd, target: &Path) -> io::Result<()> {
     Ok(move_mount(mount, c"", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
@@ -62,13 +82,20 @@ pub fn attach(mount: impl AsFd, target: &Path) -> io::Result<()> {
 
 /// Adds attributes such as read-only to a mount.
 pub fn restrict(mount: impl AsFd, attributes: MountAttrFlags) -> io::Result<()> {
-    set_attributes(mount.as_fd(), &MountAttributes { set: attributes.bits().into(), ..NONE })
+    set_attributes(mount.as_fd(), 0, &MountAttributes { set: attributes.bits().into(), ..NONE })
+}
+
+/// As [`restrict`], with all mounts below it.
+pub fn restrict_all(mount: impl AsFd, attributes: MountAttrFlags) -> io::Result<()> {
+    let set = MountAttributes { set: attributes.bits().into(), ..NONE };
+    set_attributes(mount.as_fd(), libc::AT_RECURSIVE, &set)
 }
 
 /// Shows the files of a detached mount with their owners translated by `user_namespace`.
 pub fn map_ids(mount: impl AsFd, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
     let userns = u64::try_from(user_namespace.as_raw_fd()).map_err(io::Error::other)?;
-    set_attributes(mount.as_fd(), &MountAttributes { set: libc::MOUNT_ATTR_IDMAP, userns, ..NONE })
+    let idmap = MountAttributes { set: libc::MOUNT_ATTR_IDMAP, userns, ..NONE };
+    set_attributes(mount.as_fd(), 0, &idmap)
 }
 
 /// `struct mount_attr` of `mount_setattr(2)`.
@@ -82,7 +109,11 @@ struct MountAttributes {
 
 const NONE: MountAttributes = MountAttributes { set: 0, clear: 0, propagation: 0, userns: 0 };
 
-fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttributes) -> io::Result<()> {
+fn set_attributes(
+    mount: BorrowedFd<'_>,
+    depth: libc::c_int,
+    attributes: &MountAttributes,
+) -> io::Result<()> {
     // SAFETY: the structure has the layout of version 0 and its size says so; the kernel only
     // reads it during the call.
     let result = unsafe {
@@ -90,7 +121,7 @@ fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttributes) -> io::Re
             libc::SYS_mount_setattr,
             mount.as_raw_fd(),
             c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
+            libc::AT_EMPTY_PATH | depth,
             std::ptr::from_ref(attributes),
             size_of::<MountAttributes>(),
         )

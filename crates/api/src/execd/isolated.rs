@@ -239,8 +239,10 @@ pub struct IsolatedCapabilities {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Hardening {
-    pub init_mode: HardeningState,
-    pub signal_shield: HardeningState,
+    /// What execd is to the session: `pid1`, `subreaper` or `none`.
+    pub init_mode: String,
+    /// Whether what runs in the session cannot kill its execd.
+    pub signal_shield: bool,
     pub cap_drop: HardeningState,
     pub seccomp: HardeningState,
     pub landlock: HardeningState,

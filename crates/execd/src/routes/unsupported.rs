@@ -24,7 +24,6 @@ unsupported! {
     sessions = "shell sessions",
     code = "code contexts",
     proxy = "a proxy to other ports",
-    isolated = "isolated sessions",
 }
 
 pub(super) fn table() -> Router<Arc<Daemon>> {
@@ -41,5 +40,4 @@ pub(super) fn table() -> Router<Arc<Daemon>> {
         .route("/proxy/{port}", any(proxy))
         .route("/proxy/{port}/", any(proxy))
         .route("/proxy/{port}/{*path}", any(proxy))
-        .route("/v1/isolated/{*path}", any(isolated))
 }

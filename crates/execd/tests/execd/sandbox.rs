@@ -79,6 +79,8 @@ impl Sandbox {
             ]),
             workdir: directory.path().to_str().unwrap().to_owned(),
             counters,
+            isolator: false,
+            by_descriptor: false,
         };
         osb_sys::fs::write(path(&directory, "boot"), serde_json::to_vec(&boot).unwrap()).unwrap();
         let listener = UnixListener::bind(path(&directory, "socket")).unwrap();

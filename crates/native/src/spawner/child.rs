@@ -2,24 +2,22 @@
 
 use std::{
     convert::Infallible,
+    ffi::CString,
     os::fd::{AsFd, OwnedFd},
 };
 
 use osb_sys::{
-    exec,
-    fork::{self, SingleThread},
-    netns,
+    confine, doorkeeper, exec,
+    fork::{self, Fork, SingleThread},
+    message, netns,
     seccomp::Filter,
-    userns,
+    userns::{self, IdBase},
 };
 use rustix::{
     fs::{Mode, OFlags},
-    io::{Errno, fcntl_dupfd_cloexec},
+    io::fcntl_dupfd_cloexec,
     process::{Resource, Rlimit, setrlimit},
-    thread::{
-        CapabilitySet, UnshareFlags, capability_is_in_bounding_set,
-        remove_capability_from_bounding_set, set_no_new_privs,
-    },
+    thread::{UnshareFlags, set_name, set_no_new_privs},
 };
 
 use super::{
@@ -29,22 +27,6 @@ use super::{
 
 /// Descriptors at or above this number are ours to keep; those below go to execd.
 const OURS: i32 = 64;
-
-/// What root in a sandbox keeps of its powers, all of them over its own namespace only.
-const KEPT: CapabilitySet = CapabilitySet::AUDIT_WRITE
-    .union(CapabilitySet::CHOWN)
-    .union(CapabilitySet::DAC_OVERRIDE)
-    .union(CapabilitySet::FOWNER)
-    .union(CapabilitySet::FSETID)
-    .union(CapabilitySet::KILL)
-    .union(CapabilitySet::MKNOD)
-    .union(CapabilitySet::NET_BIND_SERVICE)
-    .union(CapabilitySet::NET_RAW)
-    .union(CapabilitySet::SETFCAP)
-    .union(CapabilitySet::SETGID)
-    .union(CapabilitySet::SETPCAP)
-    .union(CapabilitySet::SETUID)
-    .union(CapabilitySet::SYS_CHROOT);
 
 /// The descriptors that come with a request.
 pub(super) struct Handed {
@@ -109,35 +91,50 @@ pub(super) fn become_execd(
     setrlimit(Resource::Core, none).step("forbid core dumps")?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
 
-    let users = fcntl_dupfd_cloexec(users, OURS).step("move a descriptor")?;
+    let up = |fd: &OwnedFd| fcntl_dupfd_cloexec(fd, OURS).step("move a descriptor");
+    let users = up(users)?;
+    let (door, inside) = message::channel().step("make the isolator's channel")?;
+    let isolator = Isolator { channel: up(&door)?, program: up(&handed.program)?, users };
+    let users = isolator.post(alone, spawn.base)?;
+    let inside = up(&inside)?;
     userns::become_root_of(alone, &users).step("enter the user namespace")?;
     exec::join_new_session_keyring(alone).step("leave the server's keys behind")?;
     // A namespace below this one would give its maker every capability again, and with them most
     // of the kernel to attack.
     osb_sys::fs::write("/proc/sys/user/max_user_namespaces", "0")
         .step("forbid further user namespaces")?;
-    drop_powers().step("give up capabilities")?;
+    confine::bound_powers(confine::SANDBOX).step("give up capabilities")?;
     set_no_new_privs(true).step("forbid new privileges")?;
     filter.install(alone).step("filter system calls")?;
 
-    let given: Vec<_> = handed.given.iter().map(AsFd::as_fd).collect();
+    let mut given: Vec<_> = handed.given.iter().map(AsFd::as_fd).collect();
+    given.push(inside.as_fd());
     let error = exec::exec_fd(alone, handed.program.as_fd(), &[c"execd", c"--boot"], &given);
     Err(Failure::new("start execd", &error))
 }
 
-/// Takes everything but [`KEPT`] from the set of capabilities that a program can ever gain.
-fn drop_powers() -> rustix::io::Result<()> {
-    for bit in 0..u64::BITS {
-        let capability = CapabilitySet::from_bits_retain(1 << bit);
-        match capability_is_in_bounding_set(capability) {
-            Ok(true) if !KEPT.contains(capability) => {
-                remove_capability_from_bounding_set(capability)?;
+/// What the process has that makes isolated sessions.
+struct Isolator {
+    channel: OwnedFd,
+    program: OwnedFd,
+    users: OwnedFd,
+}
+
+impl Isolator {
+    /// Leaves a process behind that is in all of the sandbox's namespaces but that of its users, so
+    /// that it can make mounts that nobody inside has power over. Until execd asks for the first
+    /// isolated session it only waits. It ends with the sandbox, whose first process is its parent.
+    fn post(self, alone: &SingleThread, base: IdBase) -> Result<OwnedFd, Failure> {
+        let owner = CString::new(base.0.to_string()).map_err(std::io::Error::from);
+        let owner = owner.step("name the sandbox's root")?;
+        match fork::fork(alone, UnshareFlags::empty()).step("start the isolator")? {
+            Fork::Parent { .. } => Ok(self.users),
+            Fork::Child => {
+                // Only for those who look at the list of processes.
+                let _ = set_name(c"isolator");
+                let argv = [c"execd", c"--isolator", c"--owner", &owner];
+                doorkeeper::wait(alone, &self.channel, &self.program, &argv, &[self.users])
             }
-            Ok(_) => {}
-            // Past the last one that this kernel knows.
-            Err(Errno::INVAL) => break,
-            Err(error) => return Err(error),
         }
     }
-    Ok(())
 }

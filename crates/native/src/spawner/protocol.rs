@@ -1,7 +1,8 @@
 //! What the server and the spawner say to each other. One reply per request, in order.
 
-use std::{fmt, io, path::PathBuf};
+use std::path::PathBuf;
 
+pub(crate) use osb_sys::step::{Failure, Step};
 use osb_sys::userns::IdBase;
 use serde::{Deserialize, Serialize};
 
@@ -50,51 +51,4 @@ pub(crate) enum Reply {
 pub(crate) enum Ended {
     Code(i32),
     Signal(i32),
-}
-
-/// A step that failed on the way to a sandbox.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Failure {
-    step: String,
-    cause: String,
-}
-
-impl Failure {
-    pub(crate) fn new(step: &str, cause: &dyn std::error::Error) -> Self {
-        Self { step: step.to_owned(), cause: cause.to_string() }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot {}: {}", self.step, self.cause)
-    }
-}
-
-impl std::error::Error for Failure {}
-
-/// Names the step that an operation was.
-pub(crate) trait Step<T> {
-    fn step(self, what: &str) -> Result<T, Failure>;
-}
-
-impl<T> Step<T> for io::Result<T> {
-    fn step(self, what: &str) -> Result<T, Failure> {
-        self.map_err(|error| Failure::new(what, &error))
-    }
-}
-
-impl<T> Step<T> for rustix::io::Result<T> {
-    fn step(self, what: &str) -> Result<T, Failure> {
-        self.map_err(|error| Failure::new(what, &error))
-    }
-}
-
-impl<T> Step<T> for Result<T, osb_sys::fs::PathError> {
-    fn step(self, what: &str) -> Result<T, Failure> {
-        self.map_err(|error| Failure {
-            step: what.to_owned(),
-            cause: format!("{error}: {}", error.io()),
-        })
-    }
 }
