@@ -2,7 +2,10 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::process::CommandExt,
+    },
     process::Stdio,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -61,9 +64,8 @@ impl Maker {
     /// Why sessions cannot be made here, if they cannot.
     pub(super) fn unavailable(&self) -> Option<String> {
         let reason = match &*self.way.lock().unwrap_or_else(PoisonError::into_inner) {
-            Way::Untried(Source::Channel(_)) => return None,
             Way::Open { again: false, jobs } if jobs.is_closed() => "the isolator has ended",
-            Way::Open { .. } => return None,
+            Way::Untried(Source::Channel(_)) | Way::Open { .. } => return None,
             Way::Untried(Source::Nobody) => "isolated sessions cannot be nested",
             Way::Untried(Source::Own) => {
                 let can = capabilities(None).is_ok_and(|have| have.effective.contains(NEEDED));
@@ -106,7 +108,8 @@ impl Maker {
             Way::Untried(Source::Own | Source::Nobody) | Way::Open { .. } => start(daemon)?,
         };
         let (jobs, inbox) = mpsc::channel(QUEUE);
-        daemon.tasks.spawn(operate(Line::new(channel)?, inbox));
+        let work = operate(Line::new(channel)?, inbox);
+        daemon.tasks.spawn(daemon.ending.clone().run_until_cancelled_owned(work));
         *way = Way::Open { jobs: jobs.clone(), again };
         Ok(jobs)
     }
@@ -118,6 +121,8 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN;
 fn start(daemon: &Arc<Daemon>) -> io::Result<OwnedFd> {
     let (ours, theirs) = message::channel()?;
     let mut command = osb_sys::command::command("/proc/self/exe");
+    // Its own group, as everything has that is asked to end together.
+    command.process_group(0);
     command.arg("--isolator").stdin(Stdio::from(theirs)).stdout(Stdio::null());
     daemon.reaper.spawn(&mut command)?;
     Ok(ours)

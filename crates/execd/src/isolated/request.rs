@@ -25,7 +25,7 @@ use crate::{
 const PATHS: usize = 16;
 const KEYS: usize = 256;
 /// How long a session may be idle that says nothing about it.
-const IDLE: Duration = Duration::from_secs(1800);
+const IDLE: Duration = Duration::from_mins(30);
 
 /// A session that may be made.
 #[derive(Debug)]

@@ -223,6 +223,7 @@ impl Session {
                 _ = process.readable() => return self.end(IsolatedStatus::Dead),
                 () = self.changed.notified() => {}
                 () = until(idle_at) => self.retire(&daemon).await,
+                () = daemon.ending.cancelled() => self.end(IsolatedStatus::Destroyed),
             }
         }
     }

@@ -30,7 +30,12 @@ pub(super) fn open(path: &Path) -> Result<(OwnedFd, Kind), Failure> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Ok((opened, Kind::Directory)),
         FileType::RegularFile => Ok((opened, Kind::File)),
-        _ => {
+        FileType::Symlink
+        | FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => {
             let wrong = std::io::Error::other("it is neither a directory nor an ordinary file");
             Err(wrong).step(&format!("show {}", path.display()))
         }

@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader},
     path::Path,
-    process::{Child, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
@@ -31,6 +31,8 @@ pub(crate) type Body = BoxBody<Bytes, std::io::Error>;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+const EXECD: &str = env!("CARGO_BIN_EXE_execd");
+
 /// An execd that ends with this value.
 pub(crate) struct Daemon {
     child: Child,
@@ -43,9 +45,17 @@ impl Daemon {
     }
 
     pub(crate) fn with(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut child = osb_sys::command::command(env!("CARGO_BIN_EXE_execd"))
+        Self::launch(osb_sys::command::command(EXECD).args(arguments), variables)
+    }
+
+    /// Through `wrapper`, the words of a program that runs another.
+    pub(crate) fn under(wrapper: &[&str]) -> Self {
+        Self::launch(osb_sys::command::command("/usr/bin/env").args(wrapper).arg(EXECD), &[])
+    }
+
+    fn launch(command: &mut Command, variables: &[(&str, &str)]) -> Self {
+        let mut child = command
             .args(["--port", "0"])
-            .args(arguments)
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", "/root")
             .envs(variables.iter().copied())

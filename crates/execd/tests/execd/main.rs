@@ -12,6 +12,7 @@ mod download;
 mod entrypoint;
 mod files;
 mod http_rules;
+mod isolated;
 mod lifecycle;
 mod limits;
 mod metrics;

@@ -11,12 +11,8 @@ use std::{
     time::Duration,
 };
 
-use osb_sys::{message, ready};
-use rustix::io::ioctl_fionbio;
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    sync::{mpsc, oneshot},
-};
+use osb_sys::{line::Line, message};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 use super::protocol::{Ended, Failure, Reply, Request, Spawn};
@@ -99,20 +95,20 @@ fn out_of_step() -> io::Error {
 }
 
 /// A running spawner and those who wait for its replies, oldest first.
-struct Line {
-    channel: AsyncFd<OwnedFd>,
+struct Running {
+    line: Line,
     process: Child,
     waiting: VecDeque<oneshot::Sender<Answer>>,
 }
 
 async fn operate(command: Vec<String>, mut inbox: mpsc::Receiver<Job>) {
-    let mut line: Option<Line> = None;
+    let mut running: Option<Running> = None;
     loop {
-        let job = match &mut line {
+        let job = match &mut running {
             None => inbox.recv().await,
             Some(open) => tokio::select! {
                 job = inbox.recv() => job,
-                reply = receive(&open.channel) => {
+                reply = receive(&open.line) => {
                     match reply {
                         Ok(reply) => {
                             // A caller that gave up has dropped its end; the sandbox is then
@@ -123,7 +119,7 @@ async fn operate(command: Vec<String>, mut inbox: mpsc::Receiver<Job>) {
                         }
                         Err(error) => {
                             tracing::warn!(%error, "the spawner has ended; the next request starts another");
-                            close(line.take());
+                            close(running.take());
                         }
                     }
                     continue;
@@ -131,27 +127,26 @@ async fn operate(command: Vec<String>, mut inbox: mpsc::Receiver<Job>) {
             },
         };
         let Some(job) = job else { break };
-        let open = match &mut line {
+        let open = match &mut running {
             Some(open) => open,
             None => match dial(&command) {
-                Ok(fresh) => line.insert(fresh),
+                Ok(fresh) => running.insert(fresh),
                 Err(error) => {
                     drop(job.answer.send(Err(error)));
                     continue;
                 }
             },
         };
-        match send(&open.channel, &job).await {
+        match send(&open.line, &job).await {
             Ok(()) => open.waiting.push_back(job.answer),
             Err(error) => drop(job.answer.send(Err(error))),
         }
     }
-    close(line);
+    close(running);
 }
 
-fn dial(command: &[String]) -> io::Result<Line> {
+fn dial(command: &[String]) -> io::Result<Running> {
     let (ours, theirs) = message::channel()?;
-    ioctl_fionbio(&ours, true)?;
     let (program, arguments) =
         command.split_first().ok_or_else(|| io::Error::other("no spawner is configured"))?;
     let process = osb_sys::command::command(program)
@@ -161,44 +156,26 @@ fn dial(command: &[String]) -> io::Result<Line> {
         // Its own group, so that Ctrl-C in a terminal ends the server and not this.
         .process_group(0)
         .spawn()?;
-    Ok(Line {
-        channel: ready::register(ours, Interest::READABLE | Interest::WRITABLE)?,
-        process,
-        waiting: VecDeque::new(),
-    })
+    Ok(Running { line: Line::new(ours)?, process, waiting: VecDeque::new() })
 }
 
 /// Ends the spawner by closing its channel. Whoever still waits sees the line go dead.
-fn close(line: Option<Line>) {
-    let Some(Line { channel, mut process, waiting }) = line else { return };
-    drop((channel, waiting));
+fn close(running: Option<Running>) {
+    let Some(Running { line, mut process, waiting }) = running else { return };
+    drop((line, waiting));
     // It ends at once: a closed channel is how it is told to.
     if let Err(error) = process.wait() {
         tracing::warn!(%error, "cannot collect the spawner");
     }
 }
 
-async fn send(channel: &AsyncFd<OwnedFd>, job: &Job) -> io::Result<()> {
+async fn send(line: &Line, job: &Job) -> io::Result<()> {
     let fds: Vec<BorrowedFd<'_>> = job.fds.iter().map(AsFd::as_fd).collect();
-    loop {
-        let mut ready = channel.writable().await?;
-        match ready.try_io(|channel| message::send(channel.get_ref(), &job.request, &fds)) {
-            Ok(result) => return result,
-            Err(_would_block) => {}
-        }
-    }
+    line.send(&job.request, &fds).await
 }
 
-async fn receive(channel: &AsyncFd<OwnedFd>) -> Answer {
-    loop {
-        let mut ready = channel.readable().await?;
-        match ready.try_io(|channel| message::receive(channel.get_ref())) {
-            Ok(Ok(Some(reply))) => return Ok(reply),
-            Ok(Ok(None)) => return Err(lost()),
-            Ok(Err(error)) => return Err(error),
-            Err(_would_block) => {}
-        }
-    }
+async fn receive(line: &Line) -> Answer {
+    line.receive().await?.ok_or_else(lost)
 }
 
 /// What a new process said before it ended, or nothing if it became execd.
