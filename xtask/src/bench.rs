@@ -2,6 +2,7 @@
 //! run. Nothing here asserts an absolute time: machines differ, ratios travel.
 
 mod client;
+mod daemon;
 mod docker;
 mod floor;
 mod measure;
@@ -18,6 +19,7 @@ use osb_core::Clock as _;
 
 use crate::checkout;
 use client::Client;
+use daemon::Daemon;
 use server::Server;
 use table::Report;
 
@@ -33,7 +35,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 100)]
     crowd: usize,
     /// How much is uploaded and downloaded, in MiB.
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 1024)]
     mebibytes: usize,
 }
 
@@ -43,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let report = runtime.block_on(async {
         let server = Server::start(&osb).await?;
         let client = server.client();
-        let report = measure_all(&client, options).await;
+        let report = measure_all(&server, &client, options).await;
         // Sandboxes outlive their server, so they go first, also after a failure.
         let removed = client.remove_all().await;
         server.stop()?;
@@ -55,24 +57,22 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn measure_all(client: &Client, options: &Options) -> Result<Report> {
+async fn measure_all(server: &Server, client: &Client, options: &Options) -> Result<Report> {
     // The first sandbox pays for pages that all later ones share.
     measure::create_to_output(client, 5).await?;
 
     let create = measure::create_to_output(client, options.count).await?;
-    let round_trip = measure::round_trip(client, options.count * 5).await?;
     let crowd = measure::crowd(client, options.crowd).await?;
     let private_memory = measure::idle_memory(client, options.crowd).await?;
-    let transfer = measure::transfer(client, options.mebibytes).await?;
+    let daemon = Daemon::measure(server, client, options.count, options.mebibytes).await?;
     Ok(Report {
         create,
-        round_trip,
         crowd_size: options.crowd,
         crowd,
         private_memory,
-        transfer,
+        daemon,
         namespaces_floor: floor::namespaces(options.count),
-        process_floor: floor::process(options.count)?,
+        process_floor: floor::process(options.count * 10)?,
         loopback_floor: floor::loopback(options.mebibytes)?,
         docker: docker::run_to_output(options.count.min(20))?,
     })

@@ -1,18 +1,20 @@
-use std::{net::SocketAddr, time::Instant};
+use std::{net::SocketAddr, path::Path, time::Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::BoxBody};
 use hyper::{
     Method, Request, Response,
     body::{Frame, Incoming},
+    client::conn::http1::{self, SendRequest},
 };
 use hyper_util::{
     client::legacy::{Client as Pool, connect::HttpConnector},
-    rt::TokioExecutor,
+    rt::{TokioExecutor, TokioIo},
 };
 use serde_json::{Value, json};
+use tokio::{net::UnixStream, task::JoinSet};
 
 type Body = BoxBody<Bytes, std::convert::Infallible>;
 
@@ -94,11 +96,7 @@ impl Client {
         command: &str,
         wanted: &str,
     ) -> Result<Instant> {
-        let body = full(json!({ "command": command }).to_string());
-        let uri = format!("http://{}/command", sandbox.endpoint);
-        let mut headers = sandbox.headers();
-        headers.push(("content-type", "application/json"));
-        let mut answer = self.send(&Method::POST, &uri, &headers, body).await?;
+        let mut answer = self.start(sandbox, &json!({ "command": command })).await?;
         let mut seen = String::new();
         while let Some(frame) = answer.frame().await {
             if let Some(data) = frame?.data_ref() {
@@ -112,6 +110,41 @@ impl Client {
             }
         }
         bail!("{command:?} ended without {wanted:?}: {seen}");
+    }
+
+    /// Runs a command, and hands over each line of its output when it is here.
+    pub(crate) async fn run_lines(
+        &self,
+        sandbox: &Sandbox,
+        command: &str,
+        mut each: impl FnMut(&str),
+    ) -> Result<()> {
+        let mut answer = self.start(sandbox, &json!({ "command": command })).await?;
+        let mut seen = Vec::new();
+        while let Some(frame) = answer.frame().await {
+            seen.extend_from_slice(frame?.data_ref().map_or(&[], |data| data));
+            while let Some(end) = seen.windows(2).position(|pair| pair == b"\n\n") {
+                let event: Value = serde_json::from_slice(seen.get(..end).unwrap_or_default())?;
+                if event.get("type").is_some_and(|kind| kind == "stdout") {
+                    each(&text(&event, "text")?);
+                }
+                seen.drain(..end + 2);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a program without a shell, to its end.
+    pub(crate) async fn run_argv(&self, sandbox: &Sandbox, argv: &[&str]) -> Result<()> {
+        let answer = self.start(sandbox, &json!({ "argv": argv })).await?;
+        ended_well(&answer.collect().await?.to_bytes())
+    }
+
+    async fn start(&self, sandbox: &Sandbox, command: &Value) -> Result<Incoming> {
+        let uri = format!("http://{}/command", sandbox.endpoint);
+        let mut headers = sandbox.headers();
+        headers.push(("content-type", "application/json"));
+        self.send(&Method::POST, &uri, &headers, full(command.to_string())).await
     }
 
     /// Writes a file of `size` bytes in one streamed upload.
@@ -185,6 +218,44 @@ impl Client {
         }
         Ok(answer.into_body())
     }
+}
+
+/// One connection to the socket of a daemon, with neither server nor gateway in between.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    connection: SendRequest<Body>,
+    headers: Vec<(String, String)>,
+    /// What moves the bytes; it ends with this.
+    _task: JoinSet<hyper::Result<()>>,
+}
+
+impl Direct {
+    pub(crate) async fn connect(socket: &Path, sandbox: &Sandbox) -> Result<Self> {
+        let stream = UnixStream::connect(socket).await.context("cannot reach the daemon")?;
+        let (connection, running) = http1::handshake(TokioIo::new(stream)).await?;
+        let mut task = JoinSet::new();
+        task.spawn(running);
+        Ok(Self { connection, headers: sandbox.headers.clone(), _task: task })
+    }
+
+    /// Runs a program without a shell, to its end.
+    pub(crate) async fn run(&mut self, argv: &[&str]) -> Result<()> {
+        let mut request = Request::builder().method(Method::POST).uri("/command");
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        let request =
+            request.header("host", "execd").body(full(json!({ "argv": argv }).to_string()))?;
+        self.connection.ready().await?;
+        let answer = self.connection.send_request(request).await?;
+        ended_well(&answer.into_body().collect().await?.to_bytes())
+    }
+}
+
+fn ended_well(events: &[u8]) -> Result<()> {
+    let events = String::from_utf8_lossy(events);
+    ensure!(events.contains("execution_complete"), "the command failed: {events}");
+    Ok(())
 }
 
 impl Sandbox {

@@ -18,7 +18,12 @@ pub(crate) fn process(count: usize) -> Result<Sample> {
     time(count, &["/bin/true"])
 }
 
-/// The same in new namespaces, by way of `unshare`; `None` where that is not installed or refused.
+/// Starts the shell that commands run in, with nothing to do.
+pub(crate) fn shell(count: usize) -> Result<Sample> {
+    time(count, &["/bin/bash", "-c", "true"])
+}
+
+/// Starts `/bin/true` in new namespaces, by way of `unshare`; `None` where that is not installed or refused.
 pub(crate) fn namespaces(count: usize) -> Option<Sample> {
     let unshare = "/usr/bin/unshare";
     if !Path::new(unshare).exists() {

@@ -3,7 +3,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use tokio::task::JoinSet;
 
-use super::{client::Client, memory, sample::Sample};
+use super::{
+    client::{Client, Sandbox},
+    memory,
+    sample::Sample,
+};
 
 /// From the request for a sandbox to the first output of its first command, one after another.
 pub(crate) async fn create_to_output(client: &Client, count: usize) -> Result<Sample> {
@@ -15,19 +19,6 @@ pub(crate) async fn create_to_output(client: &Client, count: usize) -> Result<Sa
         times.push(output - began);
         client.remove(&sandbox.id).await?;
     }
-    Ok(Sample::new(times))
-}
-
-/// `true` in a sandbox that is there, from request to the end of the answer.
-pub(crate) async fn round_trip(client: &Client, count: usize) -> Result<Sample> {
-    let sandbox = client.create().await?;
-    let mut times = Vec::with_capacity(count);
-    for _ in 0..count {
-        let began = Instant::now();
-        client.run_until(&sandbox, "true", "execution_complete").await?;
-        times.push(began.elapsed());
-    }
-    client.remove(&sandbox.id).await?;
     Ok(Sample::new(times))
 }
 
@@ -69,20 +60,21 @@ pub(crate) struct Transfer {
     pub(crate) download: f64,
 }
 
-pub(crate) async fn transfer(client: &Client, mebibytes: usize) -> Result<Transfer> {
+pub(crate) async fn transfer(
+    client: &Client,
+    sandbox: &Sandbox,
+    mebibytes: usize,
+) -> Result<Transfer> {
     let size = mebibytes * 1024 * 1024;
-    let sandbox = client.create().await?;
 
     let began = Instant::now();
-    client.upload(&sandbox, "/tmp/blob", size).await?;
+    client.upload(sandbox, "/tmp/blob", size).await?;
     let upload = per_second(size, began.elapsed());
 
     let began = Instant::now();
-    let came = client.download(&sandbox, "/tmp/blob").await?;
+    let came = client.download(sandbox, "/tmp/blob").await?;
     let download = per_second(size, began.elapsed());
     ensure!(came == size, "{came} of {size} bytes came back");
-
-    client.remove(&sandbox.id).await?;
     Ok(Transfer { upload, download })
 }
 

@@ -1,6 +1,6 @@
 use std::{
     net::{SocketAddr, TcpListener},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Stdio},
     time::{Duration, Instant},
 };
@@ -55,6 +55,16 @@ impl Server {
 
     pub(crate) fn client(&self) -> Client {
         Client::new(self.address, &self.key)
+    }
+
+    /// Where it keeps everything.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
     }
 
     pub(crate) fn stop(mut self) -> Result<()> {

@@ -3,7 +3,7 @@ use std::{fmt, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    measure::Transfer,
+    daemon::{AT_ONCE, Daemon},
     sample::{Sample, milliseconds},
 };
 
@@ -13,12 +13,11 @@ const MEBIBYTE: f64 = 1024.0 * 1024.0;
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) create: Sample,
-    pub(crate) round_trip: Sample,
     pub(crate) crowd_size: usize,
     pub(crate) crowd: Duration,
     /// Bytes per idle sandbox.
     pub(crate) private_memory: u64,
-    pub(crate) transfer: Transfer,
+    pub(crate) daemon: Daemon,
     pub(crate) namespaces_floor: Option<Sample>,
     pub(crate) process_floor: Sample,
     pub(crate) loopback_floor: f64,
@@ -26,51 +25,44 @@ pub(crate) struct Report {
 }
 
 /// One promise: what was hoped, what was found, and what the same costs otherwise.
+#[derive(Default)]
 struct Row {
     promise: String,
     goal: &'static str,
     measured: String,
+    /// Whether the goal is met; nothing where nothing is measured.
+    met: Option<bool>,
     floor: String,
     docker: String,
 }
 
 impl Row {
     fn not_yet(promise: &str, goal: &'static str) -> Self {
-        Self {
-            promise: promise.to_owned(),
-            goal,
-            measured: "not yet measured".to_owned(),
-            floor: String::new(),
-            docker: String::new(),
-        }
+        let measured = "not yet measured".to_owned();
+        Self { promise: promise.to_owned(), goal, measured, ..Self::default() }
     }
 
-    fn cells(&self) -> [&str; 5] {
-        [&self.promise, self.goal, &self.measured, &self.floor, &self.docker]
+    fn cells(&self) -> [&str; 6] {
+        let met = self.met.map_or("", |met| if met { "yes" } else { "NO" });
+        [&self.promise, self.goal, &self.measured, met, &self.floor, &self.docker]
     }
 }
 
 impl Report {
     fn rows(&self) -> Vec<Row> {
         let create = self.create.percentile(50);
-        let trip = self.round_trip.percentile(50);
         let crowd = milliseconds(self.crowd);
-        let floor = |sample: &Sample, value: f64| {
-            format!("{:.2} ms (×{:.1})", sample.percentile(50), value / sample.percentile(50))
-        };
-        let times = |sample: &Sample| {
-            format!("{:.2} / {:.2} ms", sample.percentile(50), sample.percentile(99))
-        };
-        let speed = |bytes: f64| format!("{:.0} MB/s", bytes / 1e6);
-        vec![
+        let private = mebibytes(self.private_memory);
+        let mut rows = vec![
             Row {
                 promise: "create → first output, p50 / p99".to_owned(),
                 goal: "10 / 30 ms",
                 measured: times(&self.create),
+                met: Some(create <= 10.0 && self.create.percentile(99) <= 30.0),
                 floor: self
                     .namespaces_floor
                     .as_ref()
-                    .map_or_else(|| "no unshare here".to_owned(), |sample| floor(sample, create)),
+                    .map_or_else(|| "no unshare here".to_owned(), |sample| ratio(sample, create)),
                 docker: self.docker.as_ref().map_or_else(
                     || "no daemon here".to_owned(),
                     |docker| {
@@ -84,6 +76,7 @@ impl Report {
                 promise: format!("{} created at once, all usable", self.crowd_size),
                 goal: "800 ms",
                 measured: format!("{crowd:.0} ms"),
+                met: (self.crowd_size >= 100).then_some(crowd <= 800.0),
                 floor: self
                     .namespaces_floor
                     .as_ref()
@@ -93,46 +86,107 @@ impl Report {
                         format!("{all:.0} ms one by one (×{:.1})", crowd / all)
                     })
                     .unwrap_or_default(),
-                docker: String::new(),
-            },
-            Row {
-                promise: "round trip of `true`, p50 / p99".to_owned(),
-                goal: "2 ms",
-                measured: times(&self.round_trip),
-                floor: floor(&self.process_floor, trip),
-                docker: String::new(),
+                ..Row::default()
             },
             Row {
                 promise: "private memory of an idle sandbox".to_owned(),
                 goal: "1.5 MiB",
-                measured: format!("{:.2} MiB", self.mebibytes()),
-                floor: String::new(),
-                docker: String::new(),
+                measured: format!("{private:.2} MiB"),
+                met: Some(private <= 1.5),
+                ..Row::default()
             },
             Row::not_yet("first Python cell, warm / cold kernel", "15 / 350 ms"),
             Row::not_yet("credential proxy, added per request", "1 ms"),
+        ];
+        rows.extend(self.latency_rows());
+        rows.extend(self.size_rows());
+        rows
+    }
+
+    /// How long commands take.
+    fn latency_rows(&self) -> Vec<Row> {
+        let Daemon { argv, shell, first_byte, at_once, shell_floor, at_once_floor, .. } =
+            &self.daemon;
+        let shell_ratio = shell.percentile(50) / shell_floor.percentile(50);
+        let crowd_ratio = at_once.percentile(50) / at_once_floor.percentile(50);
+        vec![
             Row {
-                promise: "upload / download on loopback".to_owned(),
-                goal: "500 MB/s",
-                measured: format!(
-                    "{} / {}",
-                    speed(self.transfer.upload),
-                    speed(self.transfer.download)
-                ),
-                floor: format!(
-                    "{} bare TCP (×{:.1} / ×{:.1})",
-                    speed(self.loopback_floor),
-                    self.loopback_floor / self.transfer.upload,
-                    self.loopback_floor / self.transfer.download
-                ),
-                docker: String::new(),
+                promise: "argv `true` over execd's socket, p50 / p99".to_owned(),
+                goal: "1 / 5 ms",
+                measured: times(argv),
+                met: Some(argv.percentile(50) <= 1.0 && argv.percentile(99) <= 5.0),
+                floor: ratio(&self.process_floor, argv.percentile(50)),
+                ..Row::default()
+            },
+            Row {
+                promise: "shell `true` through server and gateway, p50 / p99".to_owned(),
+                goal: "2 ms, ×1.5",
+                measured: times(shell),
+                met: Some(shell.percentile(50) <= 2.0 && shell_ratio <= 1.5),
+                floor: ratio(shell_floor, shell.percentile(50)),
+                ..Row::default()
+            },
+            Row {
+                promise: "output after the child wrote it, p50 / p99".to_owned(),
+                goal: "1 ms",
+                measured: times(first_byte),
+                met: Some(first_byte.percentile(50) <= 1.0),
+                ..Row::default()
+            },
+            Row {
+                promise: format!("{AT_ONCE} commands at once in one sandbox"),
+                goal: "×3",
+                measured: format!("{:.0} ms", at_once.percentile(50)),
+                met: Some(crowd_ratio <= 3.0),
+                floor: ratio(at_once_floor, at_once.percentile(50)),
+                ..Row::default()
             },
         ]
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "memory is far below 2^52 bytes")]
-    fn mebibytes(&self) -> f64 {
-        self.private_memory as f64 / MEBIBYTE
+    /// How fast bytes go through, and how much room that and the daemon itself take.
+    fn size_rows(&self) -> Vec<Row> {
+        let Daemon { transfer, own_growth, server_growth, idle, binary, .. } = &self.daemon;
+        let (own_growth, server_growth) = (mebibytes(*own_growth), mebibytes(*server_growth));
+        let (private, resident) = (mebibytes(idle.private), mebibytes(idle.resident));
+        #[expect(clippy::cast_precision_loss, reason = "a program is far below 2^52 bytes")]
+        let binary = *binary as f64 / 1e6;
+        vec![
+            Row {
+                promise: "upload / download on loopback".to_owned(),
+                goal: "500 MB/s",
+                measured: format!("{} / {}", speed(transfer.upload), speed(transfer.download)),
+                met: Some(transfer.upload >= 500e6 && transfer.download >= 500e6),
+                floor: format!(
+                    "{} bare TCP (×{:.1} / ×{:.1})",
+                    speed(self.loopback_floor),
+                    self.loopback_floor / transfer.upload,
+                    self.loopback_floor / transfer.download
+                ),
+                ..Row::default()
+            },
+            Row {
+                promise: "more memory meanwhile, execd / server".to_owned(),
+                goal: "8 MiB",
+                measured: format!("{own_growth:.1} / {server_growth:.1} MiB"),
+                met: Some(own_growth <= 8.0 && server_growth <= 8.0),
+                ..Row::default()
+            },
+            Row {
+                promise: "idle execd, private / resident".to_owned(),
+                goal: "0.6 / 3 MiB",
+                measured: format!("{private:.2} / {resident:.2} MiB"),
+                met: Some(private <= 0.6 && resident <= 3.0),
+                ..Row::default()
+            },
+            Row {
+                promise: "execd as a file".to_owned(),
+                goal: "5 MB",
+                measured: format!("{binary:.2} MB"),
+                met: Some(binary <= 5.0),
+                ..Row::default()
+            },
+        ]
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -143,16 +197,28 @@ impl Report {
                 "p99_ms": sample.percentile(99),
             })
         };
+        let Daemon { transfer, idle, .. } = &self.daemon;
         json!({
             "create_to_first_output": sample(&self.create),
-            "round_trip_of_true": sample(&self.round_trip),
             "created_at_once": { "count": self.crowd_size, "wall_ms": milliseconds(self.crowd) },
             "private_memory_of_idle_sandbox_bytes": self.private_memory,
-            "upload_bytes_per_second": self.transfer.upload,
-            "download_bytes_per_second": self.transfer.download,
+            "argv_over_socket": sample(&self.daemon.argv),
+            "shell_through_server": sample(&self.daemon.shell),
+            "output_after_write": sample(&self.daemon.first_byte),
+            "commands_at_once": sample(&self.daemon.at_once),
+            "upload_bytes_per_second": transfer.upload,
+            "download_bytes_per_second": transfer.download,
+            "transfer_growth_bytes": {
+                "execd": self.daemon.own_growth,
+                "server": self.daemon.server_growth,
+            },
+            "idle_execd_bytes": { "private": idle.private, "resident": idle.resident },
+            "execd_file_bytes": self.daemon.binary,
             "floor": {
                 "namespaces": self.namespaces_floor.as_ref().map(sample),
                 "process": sample(&self.process_floor),
+                "shell": sample(&self.daemon.shell_floor),
+                "spawns_at_once": sample(&self.daemon.at_once_floor),
                 "loopback_bytes_per_second": self.loopback_floor,
             },
             "docker_run": self.docker.as_ref().map(sample),
@@ -160,11 +226,28 @@ impl Report {
     }
 }
 
+fn times(sample: &Sample) -> String {
+    format!("{:.2} / {:.2} ms", sample.percentile(50), sample.percentile(99))
+}
+
+fn ratio(floor: &Sample, value: f64) -> String {
+    format!("{:.2} ms (×{:.1})", floor.percentile(50), value / floor.percentile(50))
+}
+
+fn speed(bytes: f64) -> String {
+    format!("{:.0} MB/s", bytes / 1e6)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "memory is far below 2^52 bytes")]
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / MEBIBYTE
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let heads = ["promise", "goal", "measured", "floor", "docker run"];
+        let heads = ["promise", "goal", "measured", "met", "floor", "docker run"];
         let rows = self.rows();
-        let lines: Vec<[&str; 5]> =
+        let lines: Vec<[&str; 6]> =
             std::iter::once(heads).chain(rows.iter().map(Row::cells)).collect();
         let widths: Vec<usize> = (0..heads.len())
             .map(|column| {
@@ -187,18 +270,33 @@ impl fmt::Display for Report {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{measure::Transfer, memory::Weight},
+        *,
+    };
 
     #[test]
     fn the_table_has_a_row_for_every_promise_and_lines_up() {
         let sample = || Sample::new(vec![Duration::from_millis(4)]);
+        let daemon = Daemon {
+            argv: sample(),
+            shell: sample(),
+            first_byte: sample(),
+            at_once: sample(),
+            transfer: Transfer { upload: 1e9, download: 2e9 },
+            own_growth: 1 << 20,
+            server_growth: 9 << 20,
+            idle: Weight { private: 512 << 10, resident: 2 << 20 },
+            binary: 4_000_000,
+            shell_floor: sample(),
+            at_once_floor: sample(),
+        };
         let report = Report {
             create: sample(),
-            round_trip: sample(),
             crowd_size: 100,
             crowd: Duration::from_millis(500),
             private_memory: 1024 * 1024,
-            transfer: Transfer { upload: 1e9, download: 2e9 },
+            daemon,
             namespaces_floor: None,
             process_floor: sample(),
             loopback_floor: 4e9,
@@ -207,9 +305,11 @@ mod tests {
         let table = report.to_string();
         assert!(table.contains("400 ms (×100)"), "{table}");
         assert!(table.contains("4000 MB/s bare TCP (×4.0 / ×2.0)"), "{table}");
+        let missed: Vec<&str> = table.lines().filter(|line| line.contains("| NO ")).collect();
+        assert_eq!(missed.len(), 3, "{missed:#?}");
         let widths: Vec<usize> =
             table.lines().filter(|line| line.starts_with('|')).map(|l| l.chars().count()).collect();
-        assert_eq!(widths.len(), 10);
+        assert_eq!(widths.len(), 16);
         assert!(widths.windows(2).all(|pair| pair[0] == pair[1]), "{table}");
     }
 }
