@@ -13,6 +13,7 @@ use osb_sys::step::Failure;
 
 use crate::{
     boot::{Listen, Start, StartError},
+    command::{OnDisconnect, Settings},
     duration, env,
     environment::Environment,
     isolated, isolator,
@@ -64,6 +65,18 @@ pub struct Args {
     /// Accepted and not used, as above.
     #[arg(long, value_name = "TIME")]
     jupyter_idle_poll_interval: Option<String>,
+
+    /// What happens to a foreground command whose client has gone.
+    #[arg(long, env = env::ON_DISCONNECT, value_enum, default_value_t)]
+    on_disconnect: OnDisconnect,
+
+    /// How many bytes of a background command's output are kept; the oldest go first.
+    #[arg(long, env = env::COMMAND_LOG_LIMIT, default_value_t = Settings::default().log_limit)]
+    command_log_limit: u64,
+
+    /// How many bytes of output are kept of all background commands that have ended.
+    #[arg(long, env = env::COMMAND_LOG_TOTAL, default_value_t = Settings::default().log_total)]
+    command_log_total: u64,
 
     /// Run as the first process of a sandbox: instructions come as JSON on descriptor 3, the
     /// socket to listen on is descriptor 4, and execd ends with the entrypoint's exit code.
@@ -117,6 +130,11 @@ impl Args {
                 std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             ),
             entrypoint: Some(self.entrypoint).filter(|argv| !argv.is_empty()),
+            commands: Settings {
+                on_disconnect: self.on_disconnect,
+                log_limit: self.command_log_limit,
+                log_total: self.command_log_total,
+            },
             isolation: isolated::Source::Own,
             meter: Meter::found(),
             grace: self.graceful_shutdown_timeout,

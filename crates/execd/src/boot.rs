@@ -16,6 +16,7 @@ use osb_core::{
 use osb_sys::{fs::PathError, inherited};
 
 use crate::{
+    command::Settings,
     env,
     environment::Environment,
     isolated,
@@ -33,6 +34,7 @@ pub struct Start {
     pub(crate) environment: Environment,
     /// The program that execd ends with.
     pub(crate) entrypoint: Option<Vec<String>>,
+    pub(crate) commands: Settings,
     /// Where to read what the sandbox uses.
     pub(crate) meter: Meter,
     /// How long commands have to end after they were asked to.
@@ -119,6 +121,7 @@ impl Start {
         } else {
             isolated::Source::Own
         };
+        let commands = Settings::from_variables(|name| boot.env.get(name).cloned());
         let given = boot.env.into_iter().map(|(name, value)| (name.into(), value.into()));
         let mut variables: BTreeMap<OsString, OsString> = given.collect();
         variables.entry(env::ENV_FILE.into()).or_insert_with(|| env::DEFAULT_ENV_FILE.into());
@@ -131,6 +134,7 @@ impl Start {
             token: Some(boot.token),
             environment: Environment::new(variables, PathBuf::from(boot.workdir)),
             entrypoint: Some(boot.entrypoint).filter(|argv| !argv.is_empty()),
+            commands,
             meter,
             grace: GRACE,
             log_level: Level::Nothing,

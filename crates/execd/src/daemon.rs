@@ -11,6 +11,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     boot::{Listen, Start, StartError},
+    command::Commands,
     entrypoint::{Entrypoint, Outlets, Process},
     environment::Environment,
     isolated::Isolation,
@@ -35,6 +36,7 @@ pub(crate) struct Daemon {
     /// Who acts on files where the path of a request names nobody; none is the daemon itself.
     pub(crate) default_identity: Option<Arc<Identity>>,
     pub(crate) reaper: Reaper,
+    pub(crate) commands: Commands,
     pub(crate) meter: Meter,
     pub(crate) entrypoint: Option<Entrypoint>,
     pub(crate) log: Log,
@@ -54,6 +56,7 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
         token,
         environment,
         entrypoint,
+        commands,
         meter,
         isolation,
         grace,
@@ -91,6 +94,7 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
         environment,
         default_identity: None,
         reaper: Reaper::default(),
+        commands: Commands::new(commands),
         meter,
         entrypoint: entrypoint.map(Entrypoint::new),
         log: Log::new(log_level, log),

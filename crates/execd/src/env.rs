@@ -18,6 +18,17 @@ pub const ENV_FILE: &str = "EXECD_ENVS";
 /// What [`ENV_FILE`] is in a sandbox of the native runtime unless set.
 pub const DEFAULT_ENV_FILE: &str = "/opt/opensandbox/.env";
 
+/// What happens to a command whose client has gone, as with `--on-disconnect`. In a sandbox of the
+/// native runtime this is a variable of the sandbox, as are the next two.
+pub const ON_DISCONNECT: &str = "EXECD_ON_DISCONNECT";
+
+/// How many bytes of a background command's output are kept, as with `--command-log-limit`.
+pub const COMMAND_LOG_LIMIT: &str = "EXECD_COMMAND_LOG_LIMIT";
+
+/// How many bytes of output are kept of all background commands that have ended, as with
+/// `--command-log-total`.
+pub const COMMAND_LOG_TOTAL: &str = "EXECD_COMMAND_LOG_TOTAL";
+
 /// Where commands without a path are looked for.
 pub const PATH: &str = "PATH";
 

@@ -101,6 +101,11 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, codes::METHOD_NOT_ALLOWED, message)
     }
 
+    pub(crate) fn no_command(id: &str) -> Self {
+        let message = format!("no command has the id {id:?}");
+        Self::new(StatusCode::NOT_FOUND, codes::INVALID_REQUEST_BODY, message)
+    }
+
     pub(crate) fn not_supported(what: &str) -> Self {
         let message = format!("this execd does not offer {what}");
         Self::new(StatusCode::NOT_IMPLEMENTED, codes::EXECD_NOT_SUPPORTED, message)

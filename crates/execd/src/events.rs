@@ -37,18 +37,23 @@ pub(crate) fn pings(began: Instant) -> Interval {
 
 /// The last event of a run.
 pub(crate) fn outcome(exit: Exit, began: Instant) -> Event {
+    let evalue = match exit {
+        Exit::Code(code) => code.to_string(),
+        Exit::Signal(_) => "-1".to_owned(),
+    };
+    if let Some(trace) = trace(exit) {
+        return Event::error(failure(evalue, trace), now());
+    }
+    let elapsed = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Event::complete(elapsed, now())
+}
+
+/// How a run failed, in words, if it did.
+pub(crate) fn trace(exit: Exit) -> Option<String> {
     match exit {
-        Exit::Code(0) => {
-            let elapsed = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            Event::complete(elapsed, now())
-        }
-        Exit::Code(code) => {
-            Event::error(failure(code.to_string(), format!("exit status {code}")), now())
-        }
-        Exit::Signal(signal) => Event::error(
-            failure("-1".to_owned(), format!("signal: {}", signal_name(signal))),
-            now(),
-        ),
+        Exit::Code(0) => None,
+        Exit::Code(code) => Some(format!("exit status {code}")),
+        Exit::Signal(signal) => Some(format!("signal: {}", signal_name(signal))),
     }
 }
 

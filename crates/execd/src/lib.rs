@@ -17,6 +17,7 @@ mod environment;
 mod error;
 mod events;
 mod expand;
+mod family;
 mod files;
 mod isolated;
 mod isolator;

@@ -1,19 +1,41 @@
 //! What programs print, cut into events.
 
+mod budget;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod lines;
 
-use std::{io, os::fd::OwnedFd};
+use std::{io, sync::Arc, time::Duration};
 
 use osb_api::execd::Event;
 use tokio::net::unix::pipe::Receiver;
 
+pub(crate) use budget::Budget;
 use lines::Lines;
 
 /// The most that is read at once. Every byte can become an event of sixty, so this bounds what is
 /// held for a client.
 pub(crate) const READ: usize = 32 << 10;
+
+/// How fast output is read that nobody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    Full,
+    /// With a pause after every full buffer: a writer that never stops would otherwise take all of
+    /// this program's time.
+    Leisurely,
+}
+
+impl Pace {
+    pub(crate) async fn rest(self, full: bool) {
+        if full && self == Self::Leisurely {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Lets a writer have a megabyte or a few in each second.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Makes an event of a line and a time.
 type Make = fn(String, i64) -> Event;
@@ -25,13 +47,18 @@ pub(crate) struct Output {
     pipe: Option<Receiver>,
     lines: Lines,
     make: Make,
+    budget: Option<Arc<Budget>>,
 }
 
 impl Output {
-    pub(crate) fn new(pipe: Option<impl Into<OwnedFd>>, make: Make) -> io::Result<Self> {
-        let pipe = pipe.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        let pipe = Receiver::from_owned_fd(pipe.into())?;
-        Ok(Self { pipe: Some(pipe), lines: Lines::default(), make })
+    /// Over a pipe that was told not to make its reader wait.
+    pub(crate) fn new(pipe: Receiver, make: Make) -> Self {
+        Self { pipe: Some(pipe), lines: Lines::default(), make, budget: None }
+    }
+
+    /// Drops all that is beyond a budget, which may be shared with other outputs.
+    pub(crate) fn within(self, budget: Option<Arc<Budget>>) -> Self {
+        Self { budget, ..self }
     }
 
     /// Resolves when there is something to read; never once the pipe is closed.
@@ -81,7 +108,32 @@ impl Output {
         self.lines.finish(|text| make(text.into_owned(), now).frame(frames));
     }
 
+    /// Reads all that comes and drops it, until nobody is left who writes. Whoever writes is not
+    /// to find the pipe closed.
+    pub(crate) async fn discard(&mut self, pace: Pace) {
+        while self.pipe.is_some() {
+            self.readable().await;
+            let full = self.skip();
+            pace.rest(full).await;
+        }
+    }
+
+    /// Reads what is there, once, and drops it. Returns whether there may be more.
+    fn skip(&mut self) -> bool {
+        let Some(pipe) = &self.pipe else { return false };
+        let mut buffer = [0; 8 << 10];
+        match pipe.try_read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Ok(0) | Err(_) => {
+                self.pipe = None;
+                false
+            }
+            Ok(length) => length == buffer.len(),
+        }
+    }
+
     fn take(&mut self, bytes: &[u8], now: i64, frames: &mut Vec<u8>) {
+        let bytes = self.budget.as_ref().map_or(bytes, |budget| budget.admit(bytes));
         let make = self.make;
         self.lines.feed(bytes, |text| make(text.into_owned(), now).frame(frames));
     }

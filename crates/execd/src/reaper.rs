@@ -4,22 +4,39 @@ use std::{
     io,
     pin::Pin,
     process::{ChildStderr, ChildStdout, Command},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicI32},
     task::{Context, Poll},
 };
 
+use futures_util::{FutureExt, future::Shared};
+use jiff::Timestamp;
+use osb_core::{Clock, SystemClock};
+use osb_sys::spawn::{self, Program, SpawnError, Streams};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
 use tokio::sync::oneshot;
 
 /// Waits for all children, those that were started here and those that orphans left behind.
 ///
 /// Nothing else in this program waits: as the first process of a sandbox it must take whatever
-/// ends, so two waiters would steal from each other. A child is started and noted under one lock,
-/// so it cannot be reaped before it is known, and signals are sent under it, so a number that
-/// belongs to another process by now is never signalled.
+/// ends, so two waiters would steal from each other. A child is noted before it can be reaped, and
+/// signals are sent under the lock under which it is reaped, so a number that belongs to another
+/// process by now is never signalled.
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
-    running: Mutex<HashMap<Pid, oneshot::Sender<Exit>>>,
+    children: Mutex<Children>,
+}
+
+#[derive(Debug, Default)]
+struct Children {
+    running: HashMap<Pid, oneshot::Sender<Ended>>,
+    starting: Vec<Starting>,
+}
+
+/// A child that another thread is starting. The kernel stores its number as soon as there is one.
+#[derive(Debug)]
+struct Starting {
+    pid: Arc<AtomicI32>,
+    sender: oneshot::Sender<Ended>,
 }
 
 /// How a process ended.
@@ -27,6 +44,13 @@ pub(crate) struct Reaper {
 pub(crate) enum Exit {
     Code(i32),
     Signal(i32),
+}
+
+/// How and when a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) exit: Exit,
+    pub(crate) at: Timestamp,
 }
 
 impl Exit {
@@ -49,50 +73,89 @@ pub(crate) struct Started {
     pub(crate) exited: Exited,
 }
 
-/// Resolves when the child has ended.
-#[derive(Debug)]
-pub(crate) struct Exited(oneshot::Receiver<Exit>);
+/// Resolves when the child has ended, for everybody who holds a copy.
+#[derive(Debug, Clone)]
+pub(crate) struct Exited {
+    shared: Shared<oneshot::Receiver<Ended>>,
+    /// Set once `shared` has resolved here, which then must not be asked again.
+    ended: Option<Ended>,
+}
+
+impl Exited {
+    fn channel() -> (oneshot::Sender<Ended>, Self) {
+        let (sender, receiver) = oneshot::channel();
+        (sender, Self { shared: receiver.shared(), ended: None })
+    }
+
+    /// How and when it ended, if it has.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.ended.or_else(|| self.shared.clone().now_or_never()?.ok())
+    }
+}
 
 impl Future for Exited {
     type Output = Exit;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Exit> {
-        Pin::new(&mut self.0)
-            .poll(context)
-            .map(|exit| exit.expect("invariant: a child's sender is dropped by sending only"))
+        if let Some(ended) = self.ended {
+            return Poll::Ready(ended.exit);
+        }
+        self.shared.poll_unpin(context).map(|ended| {
+            let ended = ended.expect("invariant: a child's sender is dropped by sending only");
+            self.ended = Some(ended);
+            ended.exit
+        })
     }
 }
 
 impl Reaper {
     pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Started> {
-        let mut running = self.running();
+        let mut children = self.children();
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
-        let (sender, receiver) = oneshot::channel();
-        running.insert(pid, sender);
-        Ok(Started {
-            pid,
-            stdout: child.stdout.take(),
-            stderr: child.stderr.take(),
-            exited: Exited(receiver),
-        })
+        let (sender, exited) = Exited::channel();
+        children.running.insert(pid, sender);
+        drop(children);
+        spawn::make_expendable(pid);
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        Ok(Started { pid, stdout, stderr, exited })
+    }
+
+    /// Starts a program as the leader of a session. This waits for the program to be read, so it
+    /// is for a thread that may wait.
+    pub(crate) fn start(
+        &self,
+        program: &Program,
+        streams: Streams<'_>,
+    ) -> Result<(Pid, Exited), SpawnError> {
+        let (sender, exited) = Exited::channel();
+        let pid = Arc::new(AtomicI32::new(0));
+        self.children().starting.push(Starting { pid: Arc::clone(&pid), sender });
+        let started = spawn::spawn(program, streams, &pid);
+        let mut children = self.children();
+        let at = children.starting.iter().position(|starting| Arc::ptr_eq(&starting.pid, &pid));
+        let starting = at.map(|at| children.starting.swap_remove(at));
+        if let (Ok(pid), Some(starting)) = (&started, starting) {
+            children.running.insert(*pid, starting.sender);
+        }
+        Ok((started?, exited))
     }
 
     /// Takes all children that have ended.
     pub(crate) fn reap(&self) {
-        let mut running = self.running();
+        let mut children = self.children();
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let Some(exit) = exit(status) else { continue };
-            if let Some(sender) = running.remove(&pid) {
+            if let Some(sender) = children.take(pid) {
                 // Whoever started it may have lost interest.
-                let _ = sender.send(exit);
+                let _ = sender.send(Ended { exit, at: SystemClock.now() });
             }
         }
     }
 
     /// Signals a child and all of its process group, unless the child has ended.
     pub(crate) fn signal_group(&self, leader: Pid, signal: Signal) {
-        if self.running().contains_key(&leader) {
+        if self.children().running.contains_key(&leader) {
             // The only failure is that all of them have ended.
             let _ = kill_process_group(leader, signal);
         }
@@ -100,7 +163,7 @@ impl Reaper {
 
     /// Signals all that was started here and has not ended.
     pub(crate) fn signal_all(&self, signal: Signal) {
-        for leader in self.running().keys() {
+        for leader in self.children().running.keys() {
             // The only failure is that all of them have ended.
             let _ = kill_process_group(*leader, signal);
         }
@@ -111,8 +174,18 @@ impl Reaper {
         self.signal_group(leader, Signal::KILL);
     }
 
-    fn running(&self) -> MutexGuard<'_, HashMap<Pid, oneshot::Sender<Exit>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn children(&self) -> MutexGuard<'_, Children> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Children {
+    fn take(&mut self, pid: Pid) -> Option<oneshot::Sender<Ended>> {
+        self.running.remove(&pid).or_else(|| {
+            let is_it = |starting: &Starting| spawn::stored(&starting.pid) == Some(pid);
+            let at = self.starting.iter().position(is_it)?;
+            Some(self.starting.swap_remove(at).sender)
+        })
     }
 }
 

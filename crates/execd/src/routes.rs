@@ -5,11 +5,7 @@ mod unsupported;
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    response::Response,
-    routing::{get, post},
-};
+use axum::{Router, response::Response, routing::get};
 use http::{Method, Uri};
 
 pub(crate) use proxy::enter_own_proxy;
@@ -21,7 +17,7 @@ use crate::{
 pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
     Router::new()
         .route("/ping", get(ping))
-        .route("/command", post(command::run).delete(unsupported::interrupt))
+        .merge(command::routes())
         .merge(entrypoint::routes())
         .merge(files::routes())
         .merge(metrics::routes())

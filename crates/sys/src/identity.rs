@@ -31,25 +31,32 @@ impl Identity {
     /// Makes `command` run with this identity. The working directory is entered before, with the
     /// rights of the caller.
     pub fn apply(self, command: &mut Command) {
-        let Self { uid, gid, groups } = self;
-        let become_user = move || {
-            // The system calls and not the functions of libc: those signal other threads, of
-            // which a forked process has none.
-            //
-            // SAFETY: the pointer and the length are those of `groups`, which the closure owns.
-            let set = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
-            done(set)?;
-            // SAFETY: takes a number and touches no memory.
-            done(unsafe { libc::syscall(libc::SYS_setgid, gid) })?;
-            // SAFETY: takes a number and touches no memory.
-            done(unsafe { libc::syscall(libc::SYS_setuid, uid) })
-        };
+        let become_user = move || self.put_on().map_err(io::Error::from_raw_os_error);
         // SAFETY: between fork and exec the closure makes three system calls and reads a vector
         // that was filled before; it neither allocates nor takes a lock.
         unsafe { command.pre_exec(become_user) };
     }
+
+    /// Makes this process run with this identity: a child that is about to become a program, with
+    /// a single thread. The error is the number of the operating system.
+    pub(crate) fn put_on(&self) -> Result<(), i32> {
+        let Self { uid, gid, groups } = self;
+        // The system calls and not the functions of libc: those signal other threads, of which
+        // such a process has none.
+        //
+        // SAFETY: the pointer and the length are those of `groups`.
+        let set = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
+        done(set)?;
+        // SAFETY: takes a number and touches no memory.
+        done(unsafe { libc::syscall(libc::SYS_setgid, *gid) })?;
+        // SAFETY: takes a number and touches no memory.
+        done(unsafe { libc::syscall(libc::SYS_setuid, *uid) })
+    }
 }
 
-fn done(result: libc::c_long) -> io::Result<()> {
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+fn done(result: libc::c_long) -> Result<(), i32> {
+    if result == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }

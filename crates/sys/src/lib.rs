@@ -22,6 +22,7 @@ pub mod ready;
 pub mod rlimit;
 pub mod scope;
 pub mod seccomp;
+pub mod spawn;
 pub mod step;
 pub mod terminal;
 pub mod tree;

@@ -37,6 +37,12 @@ pub struct RunCommand {
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub envs: BTreeMap<String, String>,
+    /// What the command reads from its standard input, which is empty without this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<String>,
+    /// How many bytes of output are kept or sent; the rest is dropped, and an event says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_limit: Option<u64>,
 }
 
 /// The answer of `GET /command/status/{id}`.
@@ -67,7 +73,8 @@ mod tests {
     fn nulls_and_unknown_fields_are_accepted() {
         let request: RunCommand = serde_json::from_str(
             r#"{"command":"true","argv":null,"cwd":null,"background":null,"timeout":null,
-                "uid":null,"gid":null,"envs":null,"color":"green"}"#,
+                "uid":null,"gid":null,"envs":null,"stdin":null,"output_limit":null,
+                "color":"green"}"#,
         )
         .unwrap();
         assert_eq!(request, RunCommand { command: Some("true".into()), ..Default::default() });

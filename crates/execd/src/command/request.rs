@@ -13,15 +13,17 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) launch: Launch,
+    pub(super) background: bool,
     pub(super) timeout: Option<Duration>,
+    pub(super) stdin: Option<String>,
+    pub(super) output_limit: Option<u64>,
 }
 
+/// Checks a request. This looks at files, so it is for a thread that may wait.
 pub(super) fn validate(daemon: &Daemon, asked: RunCommand) -> Result<Order, ApiError> {
-    let RunCommand { command, argv, cwd, background, timeout, uid, gid, envs } = asked;
+    let RunCommand { command, argv, cwd, background, timeout, uid, gid, envs, stdin, output_limit } =
+        asked;
     let program = program(command, argv)?;
-    if background == Some(true) {
-        return Err(ApiError::not_supported("background commands"));
-    }
     let timeout = u64::try_from(timeout.unwrap_or(0))
         .map_err(|_| ApiError::invalid("`timeout` is negative"))?;
     let identity = match (uid, gid) {
@@ -47,7 +49,10 @@ pub(super) fn validate(daemon: &Daemon, asked: RunCommand) -> Result<Order, ApiE
     };
     Ok(Order {
         launch: Launch { program, cwd, env, identity },
+        background: background == Some(true),
         timeout: (timeout > 0).then(|| Duration::from_millis(timeout)),
+        stdin,
+        output_limit,
     })
 }
 

@@ -8,7 +8,7 @@ use axum::{
     routing::{any, delete, get, post},
 };
 
-use crate::{daemon::Daemon, error::ApiError};
+use crate::{command, daemon::Daemon, error::ApiError};
 
 macro_rules! unsupported {
     ($($name:ident = $what:literal,)*) => {
@@ -19,8 +19,6 @@ macro_rules! unsupported {
 }
 
 unsupported! {
-    interrupt = "interrupting commands",
-    background = "background commands",
     sessions = "shell sessions",
     code = "code contexts",
     proxy = "a proxy to other ports",
@@ -28,12 +26,10 @@ unsupported! {
 
 pub(super) fn table() -> Router<Arc<Daemon>> {
     Router::new()
-        .route("/command/status/{id}", get(background))
-        .route("/command/{id}/logs", get(background))
         .route("/session", post(sessions))
         .route("/session/{id}", delete(sessions))
         .route("/session/{id}/run", post(sessions))
-        .route("/code", post(code).delete(code))
+        .route("/code", post(code).delete(command::interrupt))
         .route("/code/context", post(code))
         .route("/code/contexts", get(code).delete(code))
         .route("/code/contexts/{id}", get(code).delete(code))

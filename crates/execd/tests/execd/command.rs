@@ -54,14 +54,6 @@ async fn what_cannot_be_run_is_refused_before_the_stream_begins() {
 }
 
 #[tokio::test]
-async fn a_background_command_is_not_offered() {
-    let asked = json!({"command": "true", "background": true});
-    let (status, body) = Daemon::start().refused(asked).await;
-    assert_eq!(status, StatusCode::NOT_IMPLEMENTED);
-    assert_eq!(body.code, codes::EXECD_NOT_SUPPORTED);
-}
-
-#[tokio::test]
 async fn the_exit_code_travels_in_the_error_alone() {
     let daemon = Daemon::start();
     let events = daemon.run(json!({"command": "no-such-program-here"})).await;
@@ -193,4 +185,50 @@ async fn a_long_command_is_pinged() {
     })
     .await
     .unwrap();
+}
+
+#[tokio::test]
+async fn what_is_sent_as_input_is_read_and_then_ends() {
+    let daemon = Daemon::start();
+    let events = daemon.run(json!({"argv": ["cat"], "stdin": "one\ntwo"})).await;
+    assert_eq!(stdout(&events), ["one", "two"]);
+    let large = "x".repeat(1 << 20);
+    let events = daemon.run(json!({"argv": ["wc", "-c"], "stdin": large})).await;
+    assert_eq!(stdout(&events), ["1048576"]);
+    let events = daemon.run(json!({"argv": ["cat"], "stdin": ""})).await;
+    assert_eq!((stdout(&events).len(), outcome(&events)), (0, "0"));
+    let unread = json!({"command": "head -c 3; (sleep 10 <&3 3<&- &) 3<&0", "stdin": large});
+    assert_eq!(outcome(&daemon.run(unread).await), "0");
+}
+
+#[tokio::test]
+async fn whoever_is_left_in_the_background_can_print() {
+    let daemon = Daemon::start();
+    let directory = tempfile::tempdir().unwrap();
+    let done = directory.path().join("done");
+    let left = "for i in $(seq 20000); do echo line $i || exit; done; touch $DONE";
+    let command = format!("({left}) & echo started");
+    let envs = json!({"DONE": done.to_str().unwrap()});
+    let events = daemon.run(json!({"command": command, "envs": envs})).await;
+    assert_eq!(outcome(&events), "0");
+    wait_for("all is printed without harm", || done.exists()).await;
+}
+
+#[tokio::test]
+async fn lack_of_memory_ends_commands_before_execd() {
+    let daemon = Daemon::start();
+    let events = daemon.run(json!({"command": "cat /proc/self/oom_score_adj"})).await;
+    let score: i32 = stdout(&events)[0].parse().unwrap();
+    let own = osb_sys::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+    let own: i32 = own.trim().parse().unwrap();
+    assert!(score > own || own == 1000, "{score} is not above {own}");
+}
+
+#[tokio::test]
+async fn no_descriptor_reaches_a_command() {
+    let daemon = Daemon::start();
+    // Others at work, so that there is something to leak.
+    daemon.background(json!({"command": "seq 10000; sleep 10"})).await;
+    let listed = daemon.run(json!({"argv": ["ls", "/proc/self/fd"], "stdin": "text"})).await;
+    assert_eq!(stdout(&listed), ["0", "1", "2", "3"]);
 }

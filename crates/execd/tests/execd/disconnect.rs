@@ -63,3 +63,40 @@ async fn a_client_that_does_not_read_does_not_extend_the_time() {
     wait_for("the writer is killed at its deadline", || !is_alive(&pid)).await;
     drop(response);
 }
+
+#[tokio::test]
+async fn a_client_that_leaves_takes_along_what_left_the_group() {
+    let daemon = Daemon::start();
+    let mut connection = daemon.connect().await;
+    let command = json!({"command": "set -m; sleep 1000 & echo $!; wait"});
+    let (child, response) = first_line(&mut connection, &command).await;
+    drop((response, connection));
+    wait_for("the child in another group is ended", || !is_alive(&child)).await;
+}
+
+#[tokio::test]
+async fn a_command_runs_on_without_its_client_if_execd_was_told_so() {
+    let daemon = Daemon::with(&["--on-disconnect", "continue"], &[]);
+    let mut connection = daemon.connect().await;
+    let directory = tempfile::tempdir().unwrap();
+    let done = directory.path().join("done");
+    let fifo = directory.path().join("fifo");
+    let script = "mkfifo $FIFO; echo $$; read < $FIFO; seq 100000; touch $DONE";
+    let command = json!({"command": script, "envs": {"DONE": done, "FIFO": fifo}});
+    let (leader, response) = first_line(&mut connection, &command).await;
+    drop((response, connection));
+    assert_eq!(outcome(&daemon.run(json!({"command": "true"})).await), "0");
+    assert!(is_alive(&leader));
+    osb_sys::fs::write(&fifo, b"go\n").unwrap();
+    wait_for("the command has run to its end", || done.exists()).await;
+}
+
+#[tokio::test]
+async fn a_command_without_its_client_still_has_its_deadline() {
+    let daemon = Daemon::with(&[], &[("EXECD_ON_DISCONNECT", "continue")]);
+    let mut connection = daemon.connect().await;
+    let command = json!({"command": "echo $$; exec sleep 1000", "timeout": 500});
+    let (leader, response) = first_line(&mut connection, &command).await;
+    drop((response, connection));
+    wait_for("it is killed at its deadline", || !is_alive(&leader)).await;
+}

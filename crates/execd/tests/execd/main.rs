@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
+mod background;
 mod boot;
 mod command;
 mod daemon;
@@ -12,6 +13,7 @@ mod download;
 mod entrypoint;
 mod files;
 mod http_rules;
+mod interrupt;
 mod isolated;
 mod lifecycle;
 mod limits;
@@ -19,5 +21,6 @@ mod metrics;
 mod output;
 mod sandbox;
 mod terminal;
+mod transcript;
 mod upload;
 mod websocket;
