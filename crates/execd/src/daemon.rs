@@ -18,6 +18,7 @@ use crate::{
     log::{Level, Log},
     metrics::Meter,
     outlet::{Flushed, Outlet},
+    proxy::Proxy,
     reaper::Reaper,
     routes,
     serve::Listener,
@@ -42,6 +43,7 @@ pub(crate) struct Daemon {
     pub(crate) log: Log,
     pub(crate) terminals: Terminals,
     pub(crate) isolation: Isolation,
+    pub(crate) proxy: Proxy,
     /// Everything that runs beside the accept loop.
     pub(crate) tasks: TaskTracker,
     /// No more requests are taken, and endless answers end.
@@ -100,6 +102,7 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
         log: Log::new(log_level, log),
         terminals: Terminals::default(),
         isolation: Isolation::new(isolation),
+        proxy: Proxy::new(),
         tasks: TaskTracker::new(),
         ending: CancellationToken::new(),
     });

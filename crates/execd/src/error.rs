@@ -7,6 +7,7 @@ use axum::{
 use http::{HeaderValue, StatusCode, header};
 use osb_api::{ErrorBody, codes};
 use osb_core::Chain;
+use osb_gateway::{GatewayError, Stage};
 use osb_sys::fs::PathError;
 
 use crate::reply;
@@ -144,6 +145,36 @@ impl ApiError {
     /// As [`ApiError::runtime`], for what has no error of its own.
     pub(crate) fn refused(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, codes::RUNTIME_ERROR, message)
+    }
+}
+
+impl From<GatewayError> for ApiError {
+    fn from(error: GatewayError) -> Self {
+        let unreachable =
+            |message| Self::new(StatusCode::BAD_GATEWAY, codes::BACKEND_CONNECTION_FAILED, message);
+        match error {
+            GatewayError::NotFound(_) => unreachable("nothing listens there".to_owned()),
+            GatewayError::Refused { port, .. } => {
+                unreachable(format!("nothing listens on port {port}"))
+            }
+            GatewayError::Timeout { port, stage: Stage::Accept, .. } => {
+                unreachable(format!("the service on port {port} takes no connections"))
+            }
+            GatewayError::Failed { source, .. } => unreachable(Chain(&*source).to_string()),
+            GatewayError::Timeout { port, stage: Stage::Answer, .. } => {
+                let message = format!("the service on port {port} did not answer in time");
+                Self::new(StatusCode::GATEWAY_TIMEOUT, codes::BACKEND_TIMEOUT, message)
+            }
+            GatewayError::Broken { port, source, .. } => {
+                let message = format!("the service on port {port} broke off: {}", Chain(&*source));
+                Self::new(StatusCode::BAD_GATEWAY, codes::BACKEND_RESPONSE_FAILED, message)
+            }
+            GatewayError::BadRequest(message) => Self::invalid(message),
+            GatewayError::Busy => {
+                let message = "too many requests are being forwarded: try again later";
+                Self::new(StatusCode::TOO_MANY_REQUESTS, codes::TOO_BUSY, message)
+            }
+        }
     }
 }
 

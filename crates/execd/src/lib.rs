@@ -26,6 +26,7 @@ mod metrics;
 mod outlet;
 mod output;
 mod program;
+mod proxy;
 mod reaper;
 mod reply;
 mod request;

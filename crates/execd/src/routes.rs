@@ -1,6 +1,5 @@
 //! The table of routes.
 
-mod proxy;
 mod unsupported;
 
 use std::sync::Arc;
@@ -8,10 +7,9 @@ use std::sync::Arc;
 use axum::{Router, response::Response, routing::get};
 use http::{Method, Uri};
 
-pub(crate) use proxy::enter_own_proxy;
-
 use crate::{
-    command, daemon::Daemon, entrypoint, error::ApiError, files, isolated, metrics, reply, terminal,
+    command, daemon::Daemon, entrypoint, error::ApiError, files, isolated, metrics, proxy, reply,
+    terminal,
 };
 
 pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
@@ -22,6 +20,7 @@ pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
         .merge(files::routes())
         .merge(metrics::routes())
         .merge(isolated::routes())
+        .merge(proxy::routes())
         .merge(terminal::routes())
         .merge(unsupported::table())
         .fallback(no_route)

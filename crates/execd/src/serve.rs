@@ -25,7 +25,8 @@ use crate::{
     daemon::Daemon,
     error::ApiError,
     log::Level,
-    routes, token,
+    proxy::{self, Peer},
+    token,
 };
 
 /// How long to wait when the system has no room for another connection.
@@ -96,18 +97,21 @@ impl Listener {
     ) -> io::Result<Next> {
         match self {
             Self::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
+                let (stream, peer) = listener.accept().await?;
                 // One that has broken off already will tell so when it is read.
                 drop(stream.set_nodelay(true));
-                converse(stream, daemon, routes, place);
+                converse(stream, Some(Peer(peer.ip())), daemon, routes, place);
             }
-            Self::Unix(listener) => converse(listener.accept().await?.0, daemon, routes, place),
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                converse(stream, None, daemon, routes, place);
+            }
             Self::Channel(line) => {
                 let Some(((), fds)) = line.receive().await? else { return Ok(Next::End) };
                 if let Some(fd) = fds.into_iter().next() {
                     let stream = std::os::unix::net::UnixStream::from(fd);
                     stream.set_nonblocking(true)?;
-                    converse(UnixStream::from_std(stream)?, daemon, routes, place);
+                    converse(UnixStream::from_std(stream)?, None, daemon, routes, place);
                 }
             }
         }
@@ -122,13 +126,23 @@ enum Next {
 }
 
 /// Answers the requests of one connection.
-fn converse<S>(stream: S, daemon: &Arc<Daemon>, routes: &Router, place: OwnedSemaphorePermit)
-where
+fn converse<S>(
+    stream: S,
+    peer: Option<Peer>,
+    daemon: &Arc<Daemon>,
+    routes: &Router,
+    place: OwnedSemaphorePermit,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (tasks, ending) = (daemon.tasks.clone(), daemon.ending.clone());
     let (daemon, routes) = (Arc::clone(daemon), routes.clone());
-    let answer = service_fn(move |request| answer(Arc::clone(&daemon), routes.clone(), request));
+    let answer = service_fn(move |mut request: http::Request<Incoming>| {
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(peer);
+        }
+        answer(Arc::clone(&daemon), routes.clone(), request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)
@@ -156,7 +170,7 @@ async fn answer(
     if !token::admits(daemon.token.as_ref(), request.headers()) {
         return Ok(ApiError::unauthorized().into_response());
     }
-    routes::enter_own_proxy(&mut request);
+    proxy::enter_own_proxy(&mut request);
     if !daemon.log.wants(Level::Debug) {
         return routes.call(request).await;
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 use hyper::body::Incoming;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{GatewayError, dialler::Target};
 
@@ -16,11 +17,17 @@ use crate::{GatewayError, dialler::Target};
 pub struct Body {
     incoming: Incoming,
     target: Target,
+    /// Taken for as long as this lasts.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl Body {
-    pub(crate) fn new(incoming: Incoming, target: Target) -> Self {
-        Self { incoming, target }
+    pub(crate) fn new(
+        incoming: Incoming,
+        target: Target,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        Self { incoming, target, _place: place }
     }
 }
 

@@ -9,10 +9,10 @@ use futures_util::future::BoxFuture;
 use http::{Uri, uri::PathAndQuery};
 use hyper_util::{client::legacy, rt::TokioIo};
 use osb_api::SandboxId;
-use osb_core::{Runtime, RuntimeError};
+use osb_core::RuntimeError;
 use tower::Service;
 
-use crate::{GatewayError, Stage, body::ClientBroke, wire::Wire};
+use crate::{Dial, GatewayError, Stage, body::ClientBroke, wire::Wire};
 
 /// A sandbox that takes no connection within this time takes none.
 const ACCEPT_WITHIN: Duration = Duration::from_secs(5);
@@ -102,9 +102,9 @@ impl From<RuntimeError> for Undialled {
     }
 }
 
-/// Opens the connections of the pool through the runtime.
+/// Opens the connections of the pool.
 #[derive(Clone)]
-pub(crate) struct Dialler(pub(crate) Arc<dyn Runtime>);
+pub(crate) struct Dialler(pub(crate) Arc<dyn Dial>);
 
 impl Service<Uri> for Dialler {
     type Response = TokioIo<Wire>;
@@ -116,11 +116,11 @@ impl Service<Uri> for Dialler {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let runtime = Arc::clone(&self.0);
+        let dial = Arc::clone(&self.0);
         Box::pin(async move {
             let Target { sandbox, port } = Target::from_uri(&uri)
                 .ok_or_else(|| RuntimeError::Invalid(format!("{uri} names no sandbox")))?;
-            let dialled = tokio::time::timeout(ACCEPT_WITHIN, runtime.dial(sandbox, port))
+            let dialled = tokio::time::timeout(ACCEPT_WITHIN, dial.dial(sandbox, port))
                 .await
                 .map_err(|_| Undialled::Late)??;
             let wire = Wire::new(dialled)

@@ -26,6 +26,9 @@ pub enum GatewayError {
     /// The request cannot be forwarded, or its body broke off.
     #[error("{0}")]
     BadRequest(String),
+    /// As many requests as may be are in progress.
+    #[error("too many requests are in progress")]
+    Busy,
     /// We could not open a stream into the sandbox.
     #[error("cannot open a stream to port {port} of sandbox {sandbox}")]
     Failed {
@@ -70,7 +73,7 @@ impl GatewayError {
         match self {
             Self::NotFound(_) | Self::BadRequest(_) => Fault::Client,
             Self::Refused { .. } | Self::Broken { .. } | Self::Timeout { .. } => Fault::Upstream,
-            Self::Failed { .. } => Fault::Us,
+            Self::Busy | Self::Failed { .. } => Fault::Us,
         }
     }
 
@@ -79,6 +82,7 @@ impl GatewayError {
     pub fn is_retry_safe(&self) -> bool {
         match self {
             Self::Refused { .. }
+            | Self::Busy
             | Self::Failed { .. }
             | Self::Timeout { stage: Stage::Accept, .. } => true,
             Self::NotFound(_)

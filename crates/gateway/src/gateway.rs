@@ -9,11 +9,11 @@ use hyper_util::{
     rt::TokioTimer,
 };
 use osb_api::{SandboxId, ports};
-use osb_core::Runtime;
+use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Body, Caller, GatewayError, Stage,
+    Body, Caller, Dial, GatewayError, Stage,
     body::{Outgoing, outgoing},
     dialler::{Dialler, Target},
     headers,
@@ -36,6 +36,7 @@ const HEAD_FIELDS: usize = 128;
 #[derive(Clone)]
 pub struct Gateway(Arc<Shared>);
 
+#[derive(Clone)]
 struct Shared {
     execd: Client<Dialler, Outgoing>,
     services: Client<Dialler, Outgoing>,
@@ -43,6 +44,8 @@ struct Shared {
     fresh: Client<Dialler, Outgoing>,
     tasks: Tasks,
     answer_within: Option<Duration>,
+    /// One for each request that may be in progress.
+    places: Arc<Semaphore>,
 }
 
 /// Where a request goes.
@@ -57,15 +60,16 @@ pub struct Route<'a> {
 }
 
 impl Gateway {
-    pub fn new(runtime: Arc<dyn Runtime>) -> Self {
+    pub fn new(dial: impl Dial) -> Self {
         let tasks = Tasks::default();
-        let dialler = Dialler(runtime);
+        let dialler = Dialler(Arc::new(dial));
         Self(Arc::new(Shared {
             execd: EXECD_IDLE.client(dialler.clone(), tasks.clone()),
             services: SERVICE_IDLE.client(dialler.clone(), tasks.clone()),
             fresh: NO_IDLE.client(dialler, tasks.clone()),
             tasks,
             answer_within: None,
+            places: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
         }))
     }
 
@@ -73,14 +77,15 @@ impl Gateway {
     /// execd is exempt: its answers begin with the first event, whenever that is.
     #[must_use]
     pub fn answer_within(self, limit: Duration) -> Self {
-        let Shared { execd, services, fresh, tasks, .. } = &*self.0;
-        Self(Arc::new(Shared {
-            execd: execd.clone(),
-            services: services.clone(),
-            fresh: fresh.clone(),
-            tasks: tasks.clone(),
-            answer_within: Some(limit),
-        }))
+        Self(Arc::new(Shared { answer_within: Some(limit), ..(*self.0).clone() }))
+    }
+
+    /// Refuses what is more than this many requests at once. A request is over when the body of
+    /// its answer is, or the stream that it was upgraded to.
+    #[must_use]
+    pub fn at_most(self, requests: usize) -> Self {
+        let places = Arc::new(Semaphore::new(requests));
+        Self(Arc::new(Shared { places, ..(*self.0).clone() }))
     }
 
     /// Forwards `request` and returns the answer once its head is here; bodies stream both ways.
@@ -98,6 +103,8 @@ impl Gateway {
         if request.method() == Method::CONNECT {
             return Err(GatewayError::BadRequest("CONNECT cannot be forwarded".to_owned()));
         }
+        let place =
+            Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| GatewayError::Busy)?;
         let target = Target { sandbox: route.sandbox, port: route.port };
         let upgrade = Upgrade::requested(&mut request)?;
         let request = prepared(route, target, request, upgrade.as_ref())?;
@@ -114,12 +121,16 @@ impl Gateway {
             let (service, protocol) = tunnel::agreed(&mut response);
             headers::outbound(response.headers_mut(), route.prefix, host.as_ref());
             tunnel::confirm(response.headers_mut(), protocol);
-            self.0.tasks.execute(upgrade.run(service));
-        } else {
-            headers::outbound(response.headers_mut(), route.prefix, host.as_ref());
+            self.0.tasks.execute(async move {
+                upgrade.run(service).await;
+                drop(place);
+            });
+            *response.version_mut() = Version::HTTP_11;
+            return Ok(response.map(|incoming| Body::new(incoming, target, None)));
         }
+        headers::outbound(response.headers_mut(), route.prefix, host.as_ref());
         *response.version_mut() = Version::HTTP_11;
-        Ok(response.map(|incoming| Body::new(incoming, target)))
+        Ok(response.map(|incoming| Body::new(incoming, target, Some(place))))
     }
 
     /// Breaks every connection and waits until nothing of the gateway runs any more.

@@ -183,6 +183,9 @@ impl From<GatewayError> for ApiError {
                 Self::new(StatusCode::GATEWAY_TIMEOUT, codes::BACKEND_TIMEOUT, message)
             }
             GatewayError::BadRequest(_) => Self::invalid(message),
+            GatewayError::Busy => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, codes::TOO_BUSY, message)
+            }
             GatewayError::Failed { .. } => {
                 Self::failed(codes::INTERNAL_ERROR, message).caused_by(error)
             }

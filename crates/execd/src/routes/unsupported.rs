@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    routing::{any, delete, get, post},
+    routing::{delete, get, post},
 };
 
 use crate::{command, daemon::Daemon, error::ApiError};
@@ -21,7 +21,6 @@ macro_rules! unsupported {
 unsupported! {
     sessions = "shell sessions",
     code = "code contexts",
-    proxy = "a proxy to other ports",
 }
 
 pub(super) fn table() -> Router<Arc<Daemon>> {
@@ -33,7 +32,4 @@ pub(super) fn table() -> Router<Arc<Daemon>> {
         .route("/code/context", post(code))
         .route("/code/contexts", get(code).delete(code))
         .route("/code/contexts/{id}", get(code).delete(code))
-        .route("/proxy/{port}", any(proxy))
-        .route("/proxy/{port}/", any(proxy))
-        .route("/proxy/{port}/{*path}", any(proxy))
 }

@@ -174,6 +174,19 @@ async fn a_sandbox_that_accepts_nothing_is_given_up() {
     assert!(late && error.is_retry_safe(), "{error:?}");
 }
 
+#[tokio::test]
+async fn more_than_the_most_is_refused_until_one_is_over() {
+    let site = Site::new();
+    let id = site.service(async |_| answer("hello")).await;
+    let gateway = site.gateway.clone().at_most(1);
+    let route = Route { sandbox: id, port: PORT, rest: "/", prefix: "" };
+    let first = gateway.forward(&route, Request::new(text(""))).await.unwrap();
+    let error = gateway.forward(&route, Request::new(text(""))).await.unwrap_err();
+    assert!(matches!(error, GatewayError::Busy) && error.is_retry_safe(), "{error:?}");
+    drop(first);
+    gateway.forward(&route, Request::new(text(""))).await.unwrap();
+}
+
 /// A runtime whose dials never come to anything.
 struct Deaf(FakeRuntime);
 

@@ -4,7 +4,7 @@ use osb_api::ports;
 /// Some runtimes name execd itself as a port behind its own proxy. Such a request is for the same
 /// routes, so it is answered here instead of over another connection.
 pub(crate) fn enter_own_proxy<B>(request: &mut Request<B>) {
-    if let Some(uri) = own_route(request.uri()) {
+    while let Some(uri) = own_route(request.uri()) {
         *request.uri_mut() = uri;
     }
 }
