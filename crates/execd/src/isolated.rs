@@ -77,7 +77,7 @@ async fn remove(
     State(daemon): State<Arc<Daemon>>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    daemon.isolation.remove(&id)?;
+    daemon.isolation.remove(&id).await?;
     Ok(reply::empty())
 }
 

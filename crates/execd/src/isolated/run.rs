@@ -1,6 +1,6 @@
 //! Runs in a session.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
     body::Body,
@@ -13,7 +13,8 @@ use http_body_util::{BodyExt, BodyStream, Limited};
 use hyper::body::Incoming;
 use osb_api::{
     execd::{
-        CommandStatus, Event, EventKind, IsolatedRun, IsolatedRunStarted, RunCommand, RunIsolated,
+        CommandStatus, CreateSession, Event, EventKind, IsolatedRun, IsolatedRunStarted,
+        RunCommand, RunInSession, RunIsolated, SessionCreated,
     },
     headers,
 };
@@ -51,15 +52,24 @@ pub(super) async fn run(
             .and_then(|seconds| seconds.checked_mul(1000))
             .unwrap_or(i64::MAX)
     });
-    let command = RunCommand {
-        command: Some(code),
-        cwd: Some(session.workdir.clone()),
-        background: background.then_some(true),
-        timeout: timeout.filter(|_| !background),
-        envs,
-        ..RunCommand::default()
+    let request = match session.shell() {
+        Some(shell) if !background => {
+            let run = RunInSession { command: with_variables(code, &envs)?, cwd: None, timeout };
+            post(&format!("/session/{shell}/run"), &run)?
+        }
+        _ => {
+            let command = RunCommand {
+                command: Some(code),
+                cwd: Some(session.workdir.clone()),
+                background: background.then_some(true),
+                timeout: timeout.filter(|_| !background),
+                envs,
+                ..RunCommand::default()
+            };
+            post("/command", &command)?
+        }
     };
-    let answer = session.ask(&daemon, post("/command", &command)?).await?;
+    let answer = session.ask(&daemon, request).await?;
     if background && answer.status() == StatusCode::OK {
         let run = started(answer).await?;
         session.remember(run.run_id);
@@ -68,6 +78,43 @@ pub(super) async fn run(
         return Ok(response);
     }
     Ok(pass_on(answer, busy))
+}
+
+/// The text with variables that only this run has: bash takes assignments before `eval` back.
+fn with_variables(code: String, envs: &BTreeMap<String, String>) -> Result<String, ApiError> {
+    if envs.is_empty() {
+        return Ok(code);
+    }
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+    let mut words = Vec::new();
+    for (name, value) in envs {
+        let mut letters = name.bytes();
+        let begins = letters.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+        if !begins || !letters.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            return Err(ApiError::invalid(format!("{name:?} cannot be a variable of a shell")));
+        }
+        if value.contains('\0') {
+            return Err(ApiError::invalid(format!("the value of {name:?} contains NUL")));
+        }
+        words.push(format!("{name}={}", quoted(value)));
+    }
+    words.push("eval".to_owned());
+    words.push(quoted(&code));
+    Ok(words.join(" "))
+}
+
+/// Starts the shell that all runs of a session share, if there is one to start.
+pub(super) async fn shell(
+    session: &Session,
+    daemon: &Arc<Daemon>,
+) -> Result<Option<String>, ApiError> {
+    let wish = CreateSession { cwd: Some(session.workdir.clone()) };
+    let answer = session.ask(daemon, post("/session", &wish)?).await?;
+    if answer.status() != StatusCode::OK {
+        return Ok(None);
+    }
+    let made = serde_json::from_slice::<SessionCreated>(&whole(answer).await?);
+    Ok(Some(made.map_err(|error| ApiError::runtime(&error))?.session_id))
 }
 
 /// The id in the first event of a run in the background, whose stream ends at once.
@@ -201,4 +248,21 @@ pub(super) fn pass_on(answer: http::Response<Incoming>, busy: Busy) -> Response 
         response.headers_mut().insert(header::CONTENT_LENGTH, length);
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_a_run_are_quoted_and_named_well() {
+        let envs = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        let text = with_variables("echo 'x'".to_owned(), &envs("A_1", "it's $HOME")).unwrap();
+        assert_eq!(text, r"A_1='it'\''s $HOME' eval 'echo '\''x'\'''");
+        for name in ["", "1A", "A-B", "A=B", "A B", "é"] {
+            assert!(with_variables(String::new(), &envs(name, "")).is_err(), "{name:?}");
+        }
+        assert!(with_variables(String::new(), &envs("A", "\0")).is_err());
+        assert_eq!(with_variables("x".to_owned(), &BTreeMap::new()).unwrap(), "x");
+    }
 }

@@ -34,6 +34,9 @@ use crate::{daemon::Daemon, error::ApiError};
 /// The most runs in the background that one session may have had.
 const RUNS: usize = 256;
 
+/// How long the processes of a session may take to be gone after they were killed.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) id: Uuid,
@@ -59,6 +62,8 @@ struct State {
     idle_since: Instant,
     /// How many requests are being answered.
     busy: usize,
+    /// The shell that its runs share; without one, as where there is no bash, each has its own.
+    shell: Option<String>,
     /// Runs in the background that have not been seen to end.
     runs: Vec<Uuid>,
 }
@@ -94,6 +99,7 @@ impl Session {
             last_run_at: now,
             idle_since: Instant::now(),
             busy: 0,
+            shell: None,
             runs: Vec::new(),
         };
         let session = Arc::new(Self {
@@ -108,8 +114,9 @@ impl Session {
             state: Mutex::new(state),
             changed: Notify::new(),
         });
-        let ping = Request::get("/ping").body(Body::empty()).unwrap_or_default();
-        session.ask(daemon, ping).await?;
+        // Also the proof that its execd answers.
+        let shell = run::shell(&session, daemon).await?;
+        session.state().shell = shell;
         Ok(session)
     }
 
@@ -154,6 +161,10 @@ impl Session {
         state.busy += 1;
         drop(state);
         Ok(Busy(Arc::clone(self)))
+    }
+
+    pub(super) fn shell(&self) -> Option<String> {
+        self.state().shell.clone()
     }
 
     /// Marks the beginning of a run.
@@ -209,6 +220,16 @@ impl Session {
             drop(process::kill(&self.process));
             drop(state);
             self.changed.notify_one();
+        }
+    }
+
+    /// Resolves when the session's processes are gone, or when that takes too long.
+    pub(super) async fn gone(&self) {
+        let process =
+            self.process.try_clone().and_then(|fd| ready::register(fd, Interest::READABLE));
+        if let Ok(process) = process {
+            // It was killed: waiting longer would not help anybody.
+            drop(tokio::time::timeout(PATIENCE, process.readable()).await);
         }
     }
 

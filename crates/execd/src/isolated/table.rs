@@ -59,10 +59,12 @@ impl Isolation {
         known.ok_or_else(|| ApiError::no_isolated(id))
     }
 
-    pub(super) fn remove(&self, id: &str) -> Result<(), ApiError> {
+    /// Ends and forgets a session; its processes and mounts are gone then.
+    pub(super) async fn remove(&self, id: &str) -> Result<(), ApiError> {
         let session = self.get(id)?;
         self.sessions().known.remove(&session.id);
         session.end(IsolatedStatus::Destroyed);
+        session.gone().await;
         Ok(())
     }
 

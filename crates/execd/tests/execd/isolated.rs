@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use http::{Method, StatusCode};
-use osb_api::execd::{Event, IsolatedCapabilities, IsolatedCreated, IsolatedList, IsolatedSession};
+use osb_api::execd::{
+    Event, IsolatedCapabilities, IsolatedCreated, IsolatedList, IsolatedRun, IsolatedRunStarted,
+    IsolatedSession,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -243,17 +246,8 @@ async fn a_layer_is_kept_when_asked_and_found_by_the_next_session() {
     assert_eq!(stdout(&run(&daemon, &other, "ls").await), ["old"]);
     let gone = daemon.send(request(Method::DELETE, &format!("{SESSION}/{first}"), "")).await;
     assert_eq!(gone.status(), StatusCode::OK);
-    let mut again = None;
-    for _ in 0..1000 {
-        let asked = request(Method::POST, SESSION, wish(json!(true)).to_string());
-        let response = daemon.send(asked).await;
-        if response.status() == StatusCode::CREATED {
-            let made: IsolatedCreated = serde_json::from_slice(&bytes(response).await).unwrap();
-            again = Some(made.session_id.to_string());
-            break;
-        }
-    }
-    assert_eq!(stdout(&run(&daemon, &again.unwrap(), "ls").await), ["kept"]);
+    let again = open(&daemon, &wish(json!(true))).await;
+    assert_eq!(stdout(&run(&daemon, &again, "ls").await), ["kept"]);
     assert!(work.path().join("old").exists());
 }
 
@@ -448,4 +442,51 @@ async fn what_this_execd_can_do_is_told() {
     assert!(!told.available && told.message.unwrap().contains("CAP_SYS_ADMIN"));
     let (status, _) = refused(&without, &json!({"workspace": {"path": "/usr"}})).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn a_run_in_the_background_is_followed_by_its_id() {
+    if !is_root() {
+        return;
+    }
+    let session = Isolated::in_mode("rw").await;
+    let daemon = &session.daemon;
+    let code = "echo $NAME; while ! test -e go; do sleep 0.01; done; echo over; exit 3";
+    let body = json!({"code": code, "background": true, "envs": {"NAME": "a b"}}).to_string();
+    let one = format!("{SESSION}/{}", session.id);
+    let response = daemon.send(request(Method::POST, &format!("{one}/run"), body)).await;
+    assert_eq!(response.status(), StatusCode::ACCEPTED);
+    let started: IsolatedRunStarted = serde_json::from_slice(&bytes(response).await).unwrap();
+    assert_eq!(started.session_id.to_string(), session.id);
+    let route = format!("{one}/runs/{}", started.run_id);
+    let status: IsolatedRun = read(daemon, &route).await;
+    assert!(status.running && status.exit_code.is_none() && status.started_at.is_some());
+    osb_sys::fs::write(session.path("go"), "").unwrap();
+    let mut status: IsolatedRun = read(daemon, &route).await;
+    while status.running {
+        status = read(daemon, &route).await;
+    }
+    assert_eq!((status.exit_code, status.run_id), (Some(3), started.run_id));
+    let logs = daemon.get(&format!("{route}/logs")).await;
+    assert_eq!(logs.headers()[osb_api::headers::ISOLATED_CURSOR], "9");
+    assert_eq!(bytes(logs).await, "a b\nover\n");
+    assert_eq!(bytes(daemon.get(&format!("{route}/logs?cursor=4")).await).await, "over\n");
+    let unknown = format!("{one}/runs/7d1b2c2e-92b5-4c3c-8f3e-7a1e3c1d6f10");
+    assert_eq!(daemon.get(&unknown).await.status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_run_has_its_own_variables_and_limit() {
+    if !is_root() {
+        return;
+    }
+    let session = Isolated::in_mode("rw").await;
+    let route = format!("{SESSION}/{}/run", session.id);
+    let body = json!({"code": "echo \"$A\"; env | grep ^A=", "envs": {"A": "it's"}}).to_string();
+    let ran = events(session.daemon.send(request(Method::POST, &route, body)).await).await;
+    assert_eq!(stdout(&ran), ["it's", "A=it's"]);
+    assert_eq!(session.says("echo \"<$A>\"").await, "<>");
+    let body = json!({"code": "sleep 1000", "timeout_seconds": 1}).to_string();
+    let ran = events(session.daemon.send(request(Method::POST, &route, body)).await).await;
+    assert_ne!(outcome(&ran), "0");
 }
