@@ -3,6 +3,7 @@
 //! Requests accept explicit nulls and ignore fields they do not know; responses omit what is
 //! absent. Times in JSON are RFC 3339, times in events are milliseconds since 1970.
 
+mod change;
 mod code;
 mod command;
 mod entrypoint;
@@ -14,6 +15,7 @@ mod mode;
 mod pty;
 mod session;
 
+pub use change::{Change, ChangeKind};
 pub use code::{CodeContext, ContextRef, CreateContext, RunCode, languages};
 pub use command::{CommandStatus, RunCommand};
 pub use entrypoint::EntrypointStatus;

@@ -5,6 +5,7 @@ use osb_sys::identity::Identity;
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
 use tokio::{
     signal::unix::{SignalKind, signal},
+    sync::Semaphore,
     time::sleep,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -29,6 +30,9 @@ use crate::{
 /// How long streams may take to tell that their commands were killed.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
+/// How many may watch files at the same time.
+const WATCHES: usize = 64;
+
 /// What every request can reach.
 #[derive(Debug)]
 pub(crate) struct Daemon {
@@ -36,6 +40,8 @@ pub(crate) struct Daemon {
     pub(crate) environment: Environment,
     /// Who acts on files where the path of a request names nobody; none is the daemon itself.
     pub(crate) default_identity: Option<Arc<Identity>>,
+    /// How many more may watch files.
+    pub(crate) watches: Arc<Semaphore>,
     pub(crate) reaper: Reaper,
     pub(crate) commands: Commands,
     pub(crate) meter: Meter,
@@ -95,6 +101,7 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
         token,
         environment,
         default_identity: None,
+        watches: Arc::new(Semaphore::new(WATCHES)),
         reaper: Reaper::default(),
         commands: Commands::new(commands),
         meter,

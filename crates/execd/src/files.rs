@@ -23,6 +23,7 @@ mod status;
 mod upload;
 mod validators;
 mod walk;
+mod watch;
 
 use std::sync::Arc;
 
@@ -44,6 +45,7 @@ pub(crate) fn routes() -> Router<Arc<Daemon>> {
         .route("/files/replace", post(replace::replace))
         .route("/files/upload", post(upload::upload))
         .route("/files/download", get(download::download))
+        .route("/files/watch", get(watch::watch))
         .route("/directories/list", get(listing::list))
         .route(
             "/directories",

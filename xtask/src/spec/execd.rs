@@ -153,7 +153,16 @@ fn files() -> Vec<Operation> {
             .may("limit", "How many lines.", Type::Integer)
             .answers_as("application/octet-stream", 200, "The file.", bytes())
             .answers_as("application/octet-stream", 206, "The part that was asked for.", bytes())
+            .empty(304, "The caller has the file as it is: its `ETag` or its time says so.")
             .errors(&[416]),
+        get("watchFiles", "/files/watch", "Hear of changes to files")
+            .describe(
+                "The stream begins with `ready` and ends with the client, or with the path itself. \
+                 What happens while a new directory joins may be told twice.",
+            )
+            .needs("path", "The file or directory.")
+            .may("recursive", "Watch all directories below, too.", Type::Boolean)
+            .answers_as(EVENTS, 200, "The changes.", one::<wire::Change>()),
     ]
     .map(|operation| operation.tag("files"))
     .into()

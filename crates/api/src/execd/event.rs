@@ -119,10 +119,16 @@ impl Event {
     /// Some clients cut the stream at every character that Unicode calls a line break, so those
     /// are written as escapes.
     pub fn frame(&self, out: &mut Vec<u8>) {
-        self.serialize(&mut Serializer::with_formatter(&mut *out, OneLine))
-            .expect("invariant: an event has string keys, and a vector takes every write");
-        out.extend_from_slice(b"\n\n");
+        frame(self, out);
     }
+}
+
+/// Appends one event of any stream.
+pub(super) fn frame(event: &impl Serialize, out: &mut Vec<u8>) {
+    event
+        .serialize(&mut Serializer::with_formatter(&mut *out, OneLine))
+        .expect("invariant: an event has string keys, and a vector takes every write");
+    out.extend_from_slice(b"\n\n");
 }
 
 /// Compact JSON without any character that ends a line.

@@ -48,6 +48,10 @@ impl Scope {
         })
         .await
     }
+
+    pub(super) fn daemon(&self) -> &Arc<Daemon> {
+        &self.daemon
+    }
 }
 
 impl FromRequestParts<Arc<Daemon>> for Scope {

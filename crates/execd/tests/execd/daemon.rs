@@ -115,6 +115,15 @@ impl Daemon {
         status.unwrap()
     }
 
+    /// What the daemon has open.
+    pub(crate) fn descriptors(&self) -> Vec<String> {
+        let directory = format!("/proc/{}/fd", self.child.id());
+        let numbers = osb_sys::fs::names(&directory).unwrap();
+        let links =
+            numbers.iter().filter_map(|number| Path::new(&directory).join(number).read_link().ok());
+        links.map(|link| link.to_string_lossy().into_owned()).collect()
+    }
+
     /// The memory that the daemon has in use, in KiB.
     pub(crate) fn resident(&self) -> u64 {
         resident(self.child.id())

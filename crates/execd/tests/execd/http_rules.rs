@@ -29,6 +29,7 @@ const ROUTES: &[(Method, &str)] = &[
     (Method::POST, "/files/replace"),
     (Method::POST, "/files/upload"),
     (Method::GET, "/files/download"),
+    (Method::GET, "/files/watch"),
     (Method::GET, "/directories/list"),
     (Method::POST, "/directories"),
     (Method::DELETE, "/directories"),

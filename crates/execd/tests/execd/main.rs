@@ -25,4 +25,5 @@ mod service;
 mod terminal;
 mod transcript;
 mod upload;
+mod watch;
 mod websocket;
