@@ -186,3 +186,32 @@ async fn files_are_removed_and_directories_are_not() {
     assert_eq!(body.code, codes::RUNTIME_ERROR);
     assert!(directory.path().is_dir());
 }
+
+#[tokio::test]
+async fn what_a_client_has_is_not_fetched_again() {
+    let (daemon, directory) = (Daemon::start(), tempfile::tempdir().unwrap());
+    let path = directory.path().join("a");
+    osb_sys::fs::write(&path, b"0123456789").unwrap();
+    let head = daemon.send(asked(Method::HEAD, "/files/download?", &path)).await;
+    assert_eq!(head.status(), StatusCode::OK);
+    assert_eq!(header(&head, "content-length"), "10");
+    let (tag, time) = (header(&head, "etag").to_owned(), header(&head, "last-modified").to_owned());
+    assert!(bytes(head).await.is_empty());
+    let conditional = async |name: &'static str, value: &str, range: Option<&str>| {
+        let mut request = asked(Method::GET, "/files/download?", &path);
+        request.headers_mut().insert(name, value.parse().unwrap());
+        if let Some(range) = range {
+            request.headers_mut().insert(header::RANGE, range.parse().unwrap());
+        }
+        let response = daemon.send(request).await;
+        (response.status().as_u16(), bytes(response).await.len())
+    };
+    assert_eq!(conditional("if-none-match", &tag, None).await, (304, 0));
+    assert_eq!(conditional("if-none-match", "\"other\"", None).await, (200, 10));
+    assert_eq!(conditional("if-modified-since", &time, None).await, (304, 0));
+    assert_eq!(conditional("if-range", &tag, Some("bytes=8-")).await, (206, 2));
+    assert_eq!(conditional("if-range", &time, Some("bytes=8-")).await, (206, 2));
+    osb_sys::fs::write(&path, b"changed").unwrap();
+    assert_eq!(conditional("if-none-match", &tag, None).await, (200, 7));
+    assert_eq!(conditional("if-range", &tag, Some("bytes=2-")).await, (200, 7));
+}

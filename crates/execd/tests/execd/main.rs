@@ -13,6 +13,7 @@ mod download;
 mod entrypoint;
 mod files;
 mod http_rules;
+mod identity;
 mod interrupt;
 mod isolated;
 mod lifecycle;
