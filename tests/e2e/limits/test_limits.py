@@ -1,0 +1,142 @@
+"""What programs use up inside a sandbox, execd does without: it answers, then and afterwards."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from opensandbox import SandboxSync
+from opensandbox.exceptions import SandboxException
+from opensandbox.models.execd import RunCommandOpts
+from served import wait_for
+
+# Forks until it may not, and again as soon as it may.
+FORK_BOMB = """
+import os, time
+while True:
+    try:
+        os.fork()
+    except OSError:
+        time.sleep(0.05)
+"""
+
+# Leaves ten thousand processes to the first one, all of which have ended.
+ORPHANS = """
+import os
+for _ in range(10000):
+    child = os.fork()
+    if child == 0:
+        if os.fork() == 0:
+            os._exit(0)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+# Opens as many descriptors as one process may have, in several processes.
+DESCRIPTORS = """
+import os, signal
+for _ in range(8):
+    if os.fork() == 0:
+        kept = []
+        try:
+            while True:
+                kept.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError as error:
+            os.write(1, f"{error.strerror}\\n".encode())
+        signal.pause()
+for _ in range(8):
+    os.wait()
+"""
+
+
+def lines(sandbox: SandboxSync, command: str) -> list[str]:
+    execution = sandbox.commands.run(command)
+    return [line.text for line in execution.logs.stdout]
+
+
+def answers(sandbox: SandboxSync) -> None:
+    """All that needs no new process."""
+    assert sandbox.is_healthy()
+    sandbox.files.write_file("/tmp/answers", "yes")
+    assert sandbox.files.read_file("/tmp/answers") == "yes"
+    used = sandbox.get_metrics()
+    assert 0 < used.memory_used_in_mib <= used.memory_total_in_mib
+
+
+def run_beside(sandbox: SandboxSync, script: str, seconds: int) -> threading.Thread:
+    """Runs a Python script in the sandbox, which ends it and all its processes after a while."""
+    sandbox.files.write_file("/tmp/script.py", script)
+    opts = RunCommandOpts(timeout=timedelta(seconds=seconds))
+    thread = threading.Thread(
+        target=lambda: sandbox.commands.run("exec python3 /tmp/script.py", opts=opts)
+    )
+    thread.start()
+    return thread
+
+
+@pytest.fixture
+def sandbox(create) -> SandboxSync:
+    return create(resource={"cpu": "1", "memory": "256Mi"})
+
+
+def test_a_fork_bomb_leaves_execd_answering(sandbox):
+    bomb = run_beside(sandbox, FORK_BOMB, seconds=15)
+
+    def refused():
+        execution = sandbox.commands.run("/bin/true")
+        return execution.error
+
+    error = wait_for("there is no room for another process", refused)
+    assert "esource temporarily unavailable" in error.value + "".join(error.traceback), error
+    for _ in range(5):
+        answers(sandbox)
+    bomb.join()
+    assert wait_for("commands run again", lambda: lines(sandbox, "echo alive")) == ["alive"]
+
+
+def test_a_program_that_takes_all_memory_is_killed_and_nothing_else(sandbox):
+    for _ in range(3):
+        execution = sandbox.commands.run("exec python3 -c 'bytearray(1 << 30)'")
+        assert execution.exit_code not in (0, None)
+        assert execution.error.traceback == ["signal: killed"], execution.error
+        answers(sandbox)
+    assert lines(sandbox, "echo alive") == ["alive"]
+    assert sandbox.get_info().status.state == "Running"
+
+
+def test_a_full_place_is_told_and_others_go_on(sandbox):
+    execution = sandbox.commands.run("head -c 1G /dev/zero > /dev/shm/full")
+    assert execution.exit_code == 1
+    with pytest.raises(SandboxException, match="(?i)space"):
+        sandbox.files.write_file("/dev/shm/more", "x" * 100_000)
+    answers(sandbox)
+    assert lines(sandbox, "rm /dev/shm/full; echo alive") == ["alive"]
+    sandbox.files.write_file("/dev/shm/more", "x" * 100_000)
+
+
+def test_descriptors_that_others_have_are_not_execds(sandbox):
+    hungry = run_beside(sandbox, DESCRIPTORS, seconds=5)
+    while hungry.is_alive():
+        answers(sandbox)
+    assert lines(sandbox, "echo alive") == ["alive"]
+
+
+def test_all_that_programs_leave_behind_is_reaped(sandbox):
+    sandbox.files.write_file("/tmp/orphans.py", ORPHANS)
+    assert sandbox.commands.run("python3 /tmp/orphans.py").exit_code == 0
+    # A file name that does not match is no process: the shell looks at them all at one time.
+    zombies = "cat /proc/[0-9]*/status 2>/dev/null | grep -c '^State:.Z'"
+    wait_for("no process waits to be reaped", lambda: lines(sandbox, zombies) == ["0"])
+    answers(sandbox)
+
+
+def test_metrics_are_those_of_the_sandbox(sandbox, create):
+    used = sandbox.get_metrics()
+    assert (used.cpu_count, used.memory_total_in_mib) == (1, 256)
+    assert used.memory_used_in_mib < 64
+    other = create(resource={"cpu": "500m", "memory": "64Mi"})
+    sandbox.commands.run("timeout 1 sh -c 'while :; do :; done'")
+    busy, idle = sandbox.get_metrics(), other.get_metrics()
+    assert (idle.cpu_count, idle.memory_total_in_mib) == (1, 64)
+    assert 0 <= idle.cpu_used_percentage < busy.cpu_used_percentage <= 100, (idle, busy)
