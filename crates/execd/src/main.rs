@@ -30,6 +30,8 @@ fn main() -> ExitCode {
     // found under runtimes that leave nothing open.
     drop(osb_sys::inherited::keep_to_ourselves());
     osb_sys::memory::share_one_heap();
+    // Many connections and commands need many descriptors; with fewer execd works as well.
+    drop(osb_sys::rlimit::raise());
     let args = Args::from_process();
     if let Some(serve) = args.isolator() {
         return match serve() {
@@ -63,6 +65,9 @@ fn run(start: Start) -> Result<u8, StartError> {
         .build()
         .map_err(StartError::Runtime)?;
     get_ready(&runtime);
+    // Where the C library is part of the program, random numbers come from a file, which is kept open
+    // from the first use on. Later there may be no descriptor left for it, and no way to go on.
+    let _first = uuid::Uuid::new_v4();
     let code = runtime.block_on(osb_execd::run(start));
     runtime.shutdown_background();
     code

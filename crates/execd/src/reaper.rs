@@ -111,6 +111,7 @@ impl Future for Exited {
 impl Reaper {
     pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Started> {
         let mut children = self.children();
+        osb_sys::rlimit::restore(command);
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let (sender, exited) = Exited::channel();

@@ -87,7 +87,7 @@ pub(super) fn number(text: &str) -> Option<u64> {
 }
 
 /// A line of a name and a number.
-fn field(text: &str, name: &str) -> Option<u64> {
+pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| number(line.strip_prefix(name)?.strip_prefix(' ')?))
 }
 

@@ -41,15 +41,20 @@ impl CpuLimit {
 #[derive(Debug)]
 pub(super) enum MemoryLimit {
     Fixed(Memory),
-    /// A file that is a number, or a word for none.
-    File(File),
+    /// `memory.stat` of version 1, which knows the limits of groups that cannot be seen.
+    V1(File),
+    /// `memory.max`: a number, or a word for none.
+    V2(File),
 }
 
 impl MemoryLimit {
     fn read(&self) -> Option<u64> {
         match self {
             Self::Fixed(memory) => Some(memory.bytes()),
-            Self::File(file) => counter::number(&counter::text(file).ok()?),
+            Self::V1(file) => {
+                counter::field(&counter::text(file).ok()?, "hierarchical_memory_limit")
+            }
+            Self::V2(file) => counter::number(&counter::text(file).ok()?),
         }
     }
 }
@@ -103,8 +108,10 @@ mod tests {
     #[test]
     fn the_least_limit_holds_and_the_machine_is_one() {
         let limits = ["max\n", "1073741824\n", "2147483648\n"];
-        let limits = limits.map(|text| MemoryLimit::File(file(text)));
+        let limits = limits.map(|text| MemoryLimit::V2(file(text)));
         assert_eq!(memory(&limits).unwrap(), 1 << 30);
+        let stat = file("cache 5\nhierarchical_memory_limit 1048576\n");
+        assert_eq!(memory(&[MemoryLimit::V1(stat)]).unwrap(), 1 << 20);
         let beyond = [MemoryLimit::Fixed(Memory::from_bytes(u64::MAX))];
         assert_eq!(memory(&beyond).unwrap(), memory(&[]).unwrap());
         let cpu = [CpuLimit::Fixed(Cpu::from_millis(1_000_000)), CpuLimit::V2(file("1000 100000"))];

@@ -58,11 +58,10 @@ impl Place {
     }
 
     pub(super) fn memory_limits(&self) -> Vec<MemoryLimit> {
-        let v1 =
-            self.lineage("memory").into_iter().map(|group| group.join("memory.limit_in_bytes"));
-        let v2 = self.lineage("").into_iter().map(|group| group.join("memory.max"));
-        let files = v1.chain(v2).filter_map(|path| fs::open(path).ok());
-        files.map(MemoryLimit::File).collect()
+        let v1 = self.own("memory", "memory.stat").map(MemoryLimit::V1);
+        let v2 = self.lineage("").into_iter();
+        let v2 = v2.filter_map(|group| fs::open(group.join("memory.max")).ok());
+        v1.into_iter().chain(v2.map(MemoryLimit::V2)).collect()
     }
 
     fn own(&self, controller: &str, file: &str) -> Option<std::fs::File> {

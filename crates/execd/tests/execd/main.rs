@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 mod background;
+mod bare_image;
 mod boot;
 mod command;
 mod daemon;
