@@ -65,7 +65,8 @@ async fn remove(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let terminal = daemon.terminals.take(&id).ok_or_else(|| no_terminal(&id))?;
-    terminal.remove(&daemon).await;
+    // To the end, also if the caller does not wait for it.
+    drop(daemon.tasks.spawn(async move { terminal.remove().await }).await);
     Ok(reply::empty())
 }
 

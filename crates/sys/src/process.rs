@@ -29,27 +29,6 @@ pub fn init_among(pids: &[Pid]) -> Option<Pid> {
     })
 }
 
-/// The processes of a session, without its leader.
-pub fn followers(leader: Pid) -> Vec<OwnedFd> {
-    let pids = crate::fs::names("/proc").unwrap_or_default();
-    pids.iter()
-        .filter_map(|name| Pid::from_raw(name.parse().ok()?))
-        .filter(|pid| *pid != leader)
-        .filter_map(|pid| {
-            // Opened first, looked at then: what is looked at is what was opened, or it has ended.
-            let handle = open(pid).ok()?;
-            (session(pid) == leader.as_raw_pid()).then_some(handle)
-        })
-        .collect()
-}
-
-/// The session of a process, by the system call itself: a thread of the kernel is in session 0,
-/// which is no process. The result is negative for a process that does not exist.
-fn session(pid: Pid) -> i32 {
-    // SAFETY: takes a number and touches no memory.
-    unsafe { libc::getsid(pid.as_raw_pid()) }
-}
-
 /// The numbers of a process in each process namespace that it is in, ours first.
 fn namespace_ids(process: &str) -> Option<Vec<String>> {
     let status = crate::fs::read_to_string(format!("/proc/{process}/status")).ok()?;

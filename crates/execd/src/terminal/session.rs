@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use osb_api::execd::{PtyMode, PtySignal, PtyStatus};
-use osb_sys::{process, terminal::Size};
+use osb_sys::terminal::Size;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
     sync::{Notify, mpsc, watch},
@@ -20,7 +20,7 @@ use super::{
     process::{Channel, Process, Running, drive},
     request::Order,
 };
-use crate::daemon::Daemon;
+use crate::{daemon::Daemon, family};
 
 /// How far an attached client may be behind before the program has to wait for it.
 const WINDOW: u64 = 64 << 10;
@@ -28,8 +28,6 @@ const WINDOW: u64 = 64 << 10;
 const FRAME: usize = 32 << 10;
 /// How long the end of a killed program is awaited. What does not end then cannot be killed.
 const END_WITHIN: Duration = Duration::from_secs(5);
-/// How often those are looked for who were started while others were killed.
-const ROUNDS: usize = 16;
 
 /// A shell that clients attach to and leave.
 ///
@@ -219,25 +217,9 @@ impl Terminal {
     }
 
     /// Ends the program and all that it has started in its terminal.
-    pub(super) async fn remove(&self, daemon: &Daemon) {
+    pub(super) async fn remove(&self) {
         let Some(leader) = self.close() else { return };
-        // It must start nobody else while those that it has started are looked for.
-        daemon.reaper.signal_group(leader, Signal::STOP);
-        let killing = move || {
-            for _ in 0..ROUNDS {
-                let followers = process::followers(leader);
-                if followers.is_empty() {
-                    break;
-                }
-                for follower in followers {
-                    // The only failure is that it belongs to somebody whom we may not end.
-                    drop(process::kill(follower));
-                }
-            }
-        };
-        // The only failure is that the program ends.
-        drop(tokio::task::spawn_blocking(killing).await);
-        daemon.reaper.signal_group(leader, Signal::KILL);
+        family::kill(leader).await;
         // What has not ended by then will not, and is no reason to keep the caller.
         let _ = timeout(END_WITHIN, self.until(|state| state.process.is_none())).await;
     }

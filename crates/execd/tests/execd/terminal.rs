@@ -351,9 +351,11 @@ async fn a_client_that_does_not_read_slows_the_program_and_can_still_stop_it() {
 #[tokio::test]
 async fn removing_a_terminal_ends_everything_in_it() {
     let daemon = Daemon::start();
-    let id = create(&daemon, Value::Null).await;
+    // Wide enough for the line that is typed.
+    let id = create(&daemon, json!({"cols": 200})).await;
     let mut client = attach(&daemon, &id).await;
-    let start = "set +m; nohup sleep 1000 & set -m; sleep 1001 & echo $$ $(jobs -p) end\n";
+    let start =
+        "set +m; nohup sleep 1000 >&/dev/null & set -m; sleep 1001 & echo $$ $(jobs -p) end\n";
     client.stdin(start).await;
     let pids = words_before(&mut client, "end").await;
     assert_eq!(pids.len(), 3, "{pids:?}");
