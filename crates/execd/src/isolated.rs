@@ -101,7 +101,7 @@ async fn capabilities(State(daemon): State<Arc<Daemon>>) -> Response {
         signal_shield: true,
         cap_drop: layer("active", ""),
         seccomp: layer("active", ""),
-        landlock: layer("disabled", "mounts of another user namespace confine the session"),
+        landlock: layer("disabled", "its own mounts confine the session"),
         ebpf: layer("disabled", "nothing in the session is observed"),
     };
     reply::json(&IsolatedCapabilities {

@@ -11,7 +11,9 @@ import threading
 
 import pytest
 from opensandbox import SandboxSync
+from opensandbox.exceptions import SandboxApiException
 from opensandbox.models.execd import RunCommandOpts
+from opensandbox.models.isolated import CreateIsolatedSessionRequest, IsolatedWorkspaceSpec
 from served import Server, wait_for
 
 
@@ -123,6 +125,78 @@ def test_a_sandbox_has_no_power_over_the_kernel(sandbox):
     powers = int(bounding.split()[1], 16)
     for name, bit in {"net_admin": 12, "sys_module": 16, "sys_ptrace": 19, "sys_admin": 21}.items():
         assert not powers & (1 << bit), name
+
+
+# Isolated sessions
+
+
+def isolated(sandbox: SandboxSync, mode: str = "ro", **more):
+    sandbox.files.write_file("/work/file", "content")
+    workspace = IsolatedWorkspaceSpec(path="/work", mode=mode)
+    return sandbox.isolation.create(CreateIsolatedSessionRequest(workspace=workspace, **more))
+
+
+def test_an_isolated_session_changes_nothing_but_what_it_was_given(sandbox):
+    session = isolated(sandbox, "overlay")
+    for path in ("/x", "/etc/passwd", "/root/x", "/opt/x", "/dev/x", "/sys/x", "/proc/sys/vm/swappiness"):
+        assert session.run(f"echo 1 >> {path}").exit_code != 0, path
+    assert session.run("rm file; echo x > /tmp/x; echo x > /dev/shm/x").exit_code == 0
+    assert sandbox.files.read_file("/work/file") == "content"
+    assert lines(sandbox, "ls /tmp /dev/shm | grep -c '^x$'") == ["0"]
+
+
+def test_an_isolated_session_reaches_no_process_of_the_sandbox(sandbox):
+    session = isolated(sandbox)
+    seen = [line.text for line in session.run("cat /proc/[0-9]*/comm").logs.stdout]
+    assert "execd" in seen[0] and "isolator" not in seen and len(seen) < 6, seen
+    session.run("kill -9 -1; kill -9 1; kill -TERM 1")
+    assert [line.text for line in session.run("echo alive").logs.stdout] == ["alive"]
+    for name in ("environ", "mem", "exe", "root/etc", "cwd", "fd/3", "fd/4"):
+        assert session.run(f"head -c1 /proc/1/{name} || ls /proc/1/{name}/").exit_code != 0, name
+    assert lines(sandbox, "echo alive") == ["alive"]
+
+
+def test_an_isolated_session_has_no_power_over_its_view(sandbox):
+    session = isolated(sandbox)
+    for attempt in (
+        "mount -t tmpfs none /tmp",
+        "mount -o remount,rw /",
+        "mount -o remount,rw,bind /work",
+        "umount /proc",
+        "umount -l /work",
+        "unshare --user true",
+        "unshare --mount true",
+        "nsenter --target 1 --mount true",
+        "chroot / umount /tmp",
+        "mknod /tmp/disk b 254 0 && head -c1 /tmp/disk",
+    ):
+        assert session.run(attempt).exit_code != 0, attempt
+
+
+def test_who_makes_isolated_sessions_cannot_be_touched_from_within(sandbox):
+    isolated(sandbox)
+    (pid,) = lines(sandbox, "grep -lx isolator /proc/[0-9]*/comm | cut -d/ -f3")
+    sandbox.commands.run(f"kill -9 {pid}; kill -STOP {pid}; kill -9 -1; true")
+    for name in ("environ", "mem", "exe", "root", "cwd", "fd/3", "ns/mnt", "stack"):
+        fails(sandbox, f"head -c1 /proc/{pid}/{name} || readlink /proc/{pid}/{name}")
+    fails(sandbox, f"nsenter --target {pid} --user true")
+    assert isolated(sandbox).run("true").exit_code == 0
+
+
+def test_no_path_leads_an_isolated_session_out_of_its_sandbox(sandbox):
+    (pid,) = lines(sandbox, "grep -lx isolator /proc/[0-9]*/comm | cut -d/ -f3")
+    sandbox.commands.run(
+        f"mkdir /way; ln -s /proc/{pid}/root /way/isolator; ln -s /proc/1/cwd /way/first;"
+        "ln -s /proc/self/fd /way/descriptors; ln -s / /way/root; mkfifo /way/fifo"
+    )
+    sandbox.commands.run("ln -s /proc/sys/kernel /way/kernel; ln -s /sys /way/sys; ln -s /proc /way/proc")
+    names = ("isolator", "isolator/etc", "first", "descriptors/3", "fifo", "nowhere")
+    for name in (*names, "root", "kernel", "sys", "proc"):
+        for mode in ("rw", "overlay"):
+            workspace = IsolatedWorkspaceSpec(path=f"/way/{name}", mode=mode)
+            with pytest.raises(SandboxApiException) as refusal:
+                sandbox.isolation.create(CreateIsolatedSessionRequest(workspace=workspace))
+            assert refusal.value.status_code == 400, (name, mode)
 
 
 # Files

@@ -8,8 +8,8 @@ use std::{
 use osb_sys::step::{Failure, Step};
 use rustix::{
     fs::{
-        AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, chownat, fstat, mkdirat, openat,
-        openat2,
+        AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, chownat, fstat, fstatfs, mkdirat,
+        openat, openat2,
     },
     io::Errno,
     process::{Gid, Uid},
@@ -22,11 +22,36 @@ pub(super) enum Kind {
     File,
 }
 
+/// File systems in which the kernel shows itself. Their files tell and do more than the sandbox's own,
+/// and a link in a place that somebody else can write to may lead there.
+const KERNEL: [u64; 12] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x1cd1,      // devpts
+    0x1980_0202, // mqueue
+    0x6e73_6673, // nsfs
+    0x27_e0eb,   // cgroup
+    0x6367_7270, // cgroup2
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0xcafe_4a11, // bpf
+    0x4249_4e4d, // binfmt_misc
+];
+
 /// Opens what the path names, in this process's root, links followed and never the kernel's own
-/// ones, which could lead out of it. It must be a directory or an ordinary file.
+/// ones, which could lead out of it. It must be a directory or an ordinary file of the sandbox.
 pub(super) fn open(path: &Path) -> Result<(OwnedFd, Kind), Failure> {
     let opened = resolve(path).step(&format!("find {}", path.display()))?;
     let stat = fstat(&opened).step("look at a path")?;
+    let root = rustix::fs::stat("/").step("look at the root")?;
+    let stage = rustix::fs::stat(super::view::STAGE).step("look at the stage")?;
+    let of = fstatfs(&opened).step("look at a file system")?.f_type.cast_unsigned();
+    let is_root = (stat.st_dev, stat.st_ino) == (root.st_dev, root.st_ino);
+    if is_root || stat.st_dev == stage.st_dev || KERNEL.contains(&of) {
+        let wrong = std::io::Error::other("it leads to what every session has in its own way");
+        return Err(wrong).step(&format!("show {}", path.display()));
+    }
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Ok((opened, Kind::Directory)),
         FileType::RegularFile => Ok((opened, Kind::File)),

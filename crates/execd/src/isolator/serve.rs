@@ -169,7 +169,9 @@ fn start(
         Fork::Parent { child, pidfd } => {
             drop((status, handed));
             let session = Session { pid: child, pidfd };
-            let given = outcome(said).and_then(|()| {
+            let made = outcome(said);
+            let cleared = view::clear_stage(|place| uppers.are_at(place)).map_err(Reply::Failed);
+            let given = made.and(cleared).and_then(|()| {
                 let noted = uppers.give(&kept, &session.pidfd).step("note who has a layer");
                 noted.map_err(Reply::Failed)
             });

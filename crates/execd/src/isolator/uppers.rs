@@ -47,9 +47,14 @@ impl Uppers {
         if self.kept.len() >= PLACES {
             return Err(std::io::Error::other("there are too many already")).step(&step);
         }
-        let at = view::stage(&format!("kept-{}", self.kept.len()), owner)?;
+        let at = view::stage(owner)?;
         self.kept.push(Kept { source: source.to_owned(), at: at.clone(), session: None });
         Ok(at)
+    }
+
+    /// Whether the layer that is mounted there is kept.
+    pub(super) fn are_at(&self, place: &Path) -> bool {
+        self.kept.iter().any(|kept| kept.at == place)
     }
 
     /// Notes that `session` has the layers at `places` now.

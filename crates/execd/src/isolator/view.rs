@@ -31,7 +31,7 @@ pub(super) const DATA: Attributes = Attributes::MOUNT_ATTR_NOSUID
 const FILES: Attributes = Attributes::MOUNT_ATTR_NOSUID.union(Attributes::MOUNT_ATTR_NODEV);
 
 /// Where the file systems of layers are mounted while a view is built.
-const STAGE: &str = "/dev";
+pub(super) const STAGE: &str = "/dev";
 
 /// How much a session may keep in each file system of its own. All of it counts as memory of the
 /// sandbox too.
@@ -65,13 +65,13 @@ pub(super) fn build(open: &Open, kept: &[PathBuf], owner: u32) -> Result<(), Fai
     let owner_text = owner.to_string();
     let mut kept = kept.iter();
     let mut taken = Vec::new();
-    for (index, place) in open.places.iter().enumerate() {
+    for place in &open.places {
         let (source, kind) = paths::open(&place.source)?;
         let mount = match place.mode {
             protocol::Mode::Writable => shown(&source, FILES)?,
             protocol::Mode::ReadOnly => shown(&source, FILES | Attributes::MOUNT_ATTR_RDONLY)?,
             protocol::Mode::Layer => {
-                let room = stage(&format!("own-{index}"), &owner_text)?;
+                let room = stage(&owner_text)?;
                 layer(&source, kind, &room)?
             }
             protocol::Mode::KeptLayer => {
@@ -143,12 +143,25 @@ pub(super) fn make_stage() -> Result<(), Failure> {
     mount::attach(stage, Path::new(STAGE)).step("mount the stage")
 }
 
-/// A file system for what is written to a layer, mounted on the stage.
-pub(super) fn stage(name: &str, owner: &str) -> Result<PathBuf, Failure> {
-    let at = Path::new(STAGE).join(name);
+/// A file system for what is written to a layer, mounted on the stage. Its name is nobody's guess:
+/// a link in the sandbox could otherwise lead to the layer of another session.
+pub(super) fn stage(owner: &str) -> Result<PathBuf, Failure> {
+    let name = fs::read_to_string("/proc/sys/kernel/random/uuid").step("name a layer")?;
+    let at = Path::new(STAGE).join(name.trim());
     fs::create_dir(&at, 0o700).step("make a place for a layer")?;
     mount::attach(own_files(owner, "700")?, &at).step("mount a layer")?;
     Ok(at)
+}
+
+/// Removes from the stage what views have left there that were built meanwhile.
+pub(super) fn clear_stage(kept: impl Fn(&Path) -> bool) -> Result<(), Failure> {
+    for name in fs::names(STAGE).step("look at the stage")? {
+        let at = Path::new(STAGE).join(name);
+        if !kept(&at) {
+            rustix::fs::rmdir(&at).step("clear the stage")?;
+        }
+    }
+    Ok(())
 }
 
 /// A copy-on-write view of a directory. What is written goes to the file system that [`stage`] has

@@ -289,7 +289,9 @@ async fn nothing_leads_a_bind_out_of_the_sandbox() {
     osb_sys::fs::symlink("/proc/sys", at("kernel")).unwrap();
     let made = daemon.run(json!({"argv": ["mkfifo", at("fifo")]})).await;
     assert_eq!(outcome(&made), "0");
-    for source in ["magic", "loop", "fifo", "nowhere"] {
+    osb_sys::fs::symlink("/", at("root")).unwrap();
+    osb_sys::fs::symlink("/dev", at("devices")).unwrap();
+    for source in ["magic", "loop", "fifo", "nowhere", "root", "devices", "kernel", "descriptors"] {
         let bind = json!({"binds": [{"source": at(source), "dest": "/tmp/x"}]});
         let (status, why) = refused(&daemon, &wish(&work, bind)).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{source}: {why}");
@@ -300,8 +302,10 @@ async fn nothing_leads_a_bind_out_of_the_sandbox() {
         assert_eq!(status, StatusCode::BAD_REQUEST, "{lower}: {why}");
     }
     // And after all that it still makes sessions.
-    let id = open(&daemon, &wish(&work, json!({}))).await;
-    assert_eq!(outcome(&run(&daemon, &id, "true").await), "0");
+    for _ in 0..3 {
+        let id = open(&daemon, &wish(&work, json!({"mode": "overlay"}))).await;
+        assert_eq!(outcome(&run(&daemon, &id, "rm old").await), "0");
+    }
 }
 
 #[tokio::test]
