@@ -8,6 +8,7 @@ use crate::{env, env_file, environment::Environment, expand};
 pub use crate::{
     files::fuzz::{Part, form, line_range, pattern, range},
     output::fuzz::lines,
+    websocket::fuzz::{Frame, frames},
 };
 
 /// The assignments of an environment file in which only `BASE` has a value.

@@ -3,6 +3,8 @@
 //! What is here is what terminals need: no extensions, no subprotocols, messages of a bounded size.
 
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod handshake;
 
 use std::{io, time::Duration};
