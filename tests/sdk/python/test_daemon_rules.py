@@ -51,6 +51,12 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 8123), Handler).serve_forever()
 """
 
 
+@pytest.fixture
+def kind() -> str:
+    """These ask in plain HTTP, so that one client is enough to make the sandbox."""
+    return "sync"
+
+
 def operations() -> list[tuple[str, str]]:
     """Every route of the protocol, with something in place of its parameters."""
     document = yaml.safe_load((ROOT / "specs" / "execd.yaml").read_text())
