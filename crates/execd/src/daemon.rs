@@ -23,6 +23,7 @@ use crate::{
     reaper::Reaper,
     routes,
     serve::Listener,
+    session::Sessions,
     signals::{Signals, asks_to_end},
     terminal::Terminals,
 };
@@ -44,6 +45,7 @@ pub(crate) struct Daemon {
     pub(crate) watches: Arc<Semaphore>,
     pub(crate) reaper: Reaper,
     pub(crate) commands: Commands,
+    pub(crate) sessions: Sessions,
     pub(crate) meter: Meter,
     pub(crate) entrypoint: Option<Entrypoint>,
     pub(crate) log: Log,
@@ -104,6 +106,7 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
         watches: Arc::new(Semaphore::new(WATCHES)),
         reaper: Reaper::default(),
         commands: Commands::new(commands),
+        sessions: Sessions::default(),
         meter,
         entrypoint: entrypoint.map(Entrypoint::new),
         log: Log::new(log_level, log),

@@ -44,6 +44,11 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, codes::MISSING_QUERY, message)
     }
 
+    pub(crate) fn no_session(id: &str) -> Self {
+        let message = format!("there is no session {id:?}");
+        Self::new(StatusCode::NOT_FOUND, codes::CONTEXT_NOT_FOUND, message)
+    }
+
     /// The upload is not a form, or its parts do not pair up.
     pub(crate) fn form(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, codes::INVALID_FILE, message)

@@ -1,7 +1,7 @@
 //! The daemon inside every sandbox: it runs commands, moves files, and is the first process.
 //!
 //! A request enters in `serve`, is checked there for its token, and goes through the table in
-//! `routes` to the module of its noun, such as `command`, `files` or `terminal`. Every process is
+//! `routes` to the module of its noun, such as `command`, `session` or `files`. Every process is
 //! started through `reaper`, which alone waits for children.
 
 mod accounts;
@@ -33,6 +33,7 @@ mod request;
 mod retained;
 mod routes;
 mod serve;
+mod session;
 mod signals;
 mod terminal;
 mod token;

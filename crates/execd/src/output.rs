@@ -119,7 +119,7 @@ impl Output {
     }
 
     /// Reads what is there, once, and drops it. Returns whether there may be more.
-    fn skip(&mut self) -> bool {
+    pub(crate) fn skip(&mut self) -> bool {
         let Some(pipe) = &self.pipe else { return false };
         let mut buffer = [0; 8 << 10];
         match pipe.try_read(&mut buffer) {

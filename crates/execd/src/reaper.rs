@@ -12,7 +12,9 @@ use futures_util::{FutureExt, future::Shared};
 use jiff::Timestamp;
 use osb_core::{Clock, SystemClock};
 use osb_sys::spawn::{self, Program, SpawnError, Streams};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait,
+};
 use tokio::sync::oneshot;
 
 /// Waits for all children, those that were started here and those that orphans left behind.
@@ -151,6 +153,14 @@ impl Reaper {
                 // Whoever started it may have lost interest.
                 let _ = sender.send(Ended { exit, at: SystemClock.now() });
             }
+        }
+    }
+
+    /// Signals a child alone, unless it has ended.
+    pub(crate) fn signal(&self, pid: Pid, signal: Signal) {
+        if self.children().running.contains_key(&pid) {
+            // The only failure is that it has ended and waits to be reaped.
+            let _ = kill_process(pid, signal);
         }
     }
 

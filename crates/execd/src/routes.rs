@@ -9,7 +9,7 @@ use http::{Method, Uri};
 
 use crate::{
     command, daemon::Daemon, entrypoint, error::ApiError, files, isolated, metrics, proxy, reply,
-    terminal,
+    session, terminal,
 };
 
 pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
@@ -21,6 +21,7 @@ pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
         .merge(metrics::routes())
         .merge(isolated::routes())
         .merge(proxy::routes())
+        .merge(session::routes())
         .merge(terminal::routes())
         .merge(unsupported::table())
         .fallback(no_route)

@@ -16,6 +16,9 @@ pub(crate) async fn interrupt(
         interrupted?;
         return Ok(reply::empty());
     }
+    if daemon.sessions.interrupt(id).await == Some(true) {
+        return Ok(reply::empty());
+    }
     Err(ApiError::refused(format!("nothing runs under the id {id:?}")))
 }
 

@@ -39,7 +39,7 @@ const NOT_STARTED: i32 = 255;
 /// All commands that run, and the last of those that have ended.
 #[derive(Debug)]
 pub(crate) struct Commands {
-    pub(super) settings: Settings,
+    pub(crate) settings: Settings,
     /// Room for those who read what processes print whose command has ended.
     pub(super) leftovers: Semaphore,
     known: Mutex<Known>,

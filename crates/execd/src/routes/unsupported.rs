@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    routing::{delete, get, post},
+    routing::{get, post},
 };
 
 use crate::{command, daemon::Daemon, error::ApiError};
@@ -19,15 +19,11 @@ macro_rules! unsupported {
 }
 
 unsupported! {
-    sessions = "shell sessions",
     code = "code contexts",
 }
 
 pub(super) fn table() -> Router<Arc<Daemon>> {
     Router::new()
-        .route("/session", post(sessions))
-        .route("/session/{id}", delete(sessions))
-        .route("/session/{id}/run", post(sessions))
         .route("/code", post(code).delete(command::interrupt))
         .route("/code/context", post(code))
         .route("/code/contexts", get(code).delete(code))

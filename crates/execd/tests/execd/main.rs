@@ -24,6 +24,7 @@ mod output;
 mod proxy;
 mod sandbox;
 mod service;
+mod session;
 mod terminal;
 mod transcript;
 mod upload;

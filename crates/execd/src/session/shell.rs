@@ -1,0 +1,228 @@
+use std::{
+    collections::{BTreeMap, HashSet, VecDeque},
+    ffi::OsString,
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream as StdStream},
+    path::PathBuf,
+    process::Stdio,
+    sync::Arc,
+};
+
+use osb_api::execd::Event;
+use osb_sys::identity::Identity;
+use rustix::process::{Pid, Signal};
+use tokio::{
+    io::Interest,
+    net::{UnixStream, unix::pipe::Receiver},
+};
+
+use super::{
+    driver, offspring,
+    report::{Report, Reports},
+};
+use crate::{
+    daemon::Daemon,
+    events::now,
+    output::{Output, READ},
+    program::{Launch, Program},
+    reaper::{Exit, Exited},
+};
+
+/// One bash, which ends with this value.
+#[derive(Debug)]
+pub(super) struct Shell {
+    daemon: Arc<Daemon>,
+    pub(super) pid: Pid,
+    exited: Exited,
+    /// How it ended, once it has.
+    pub(super) exit: Option<Exit>,
+    /// Gone once bash has closed it.
+    control: Option<UnixStream>,
+    reports: Reports,
+    /// What it has reported and nobody has looked at.
+    pub(super) told: VecDeque<Report>,
+    /// What it has not taken yet of the last text.
+    outgoing: Vec<u8>,
+    /// The number of the last text.
+    pub(super) number: u32,
+    stdout: Output,
+    stderr: Output,
+}
+
+/// Where and as whom a shell begins.
+#[derive(Debug, Clone)]
+pub(super) struct Birth {
+    pub(super) cwd: PathBuf,
+    pub(super) env: BTreeMap<OsString, OsString>,
+    pub(super) identity: Option<Identity>,
+}
+
+impl Shell {
+    pub(super) fn spawn(daemon: &Arc<Daemon>, birth: Birth) -> io::Result<Self> {
+        let Birth { cwd, env, identity } = birth;
+        let launch = Launch { program: Program::Argv(driver::argv()), cwd, env, identity };
+        let mut command = launch.command()?;
+        let (here, there) = StdStream::pair()?;
+        here.set_nonblocking(true)?;
+        let control = UnixStream::from_std(here)?;
+        command.stdin(OwnedFd::from(there)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let started = daemon.reaper.spawn(&mut command)?;
+        let stdout = output(started.stdout, Event::stdout);
+        let stderr = output(started.stderr, Event::stderr);
+        let (Ok(stdout), Ok(stderr)) = (stdout, stderr) else {
+            daemon.reaper.kill_group(started.pid);
+            return Err(io::Error::from(io::ErrorKind::BrokenPipe));
+        };
+        Ok(Self {
+            daemon: Arc::clone(daemon),
+            pid: started.pid,
+            exited: started.exited,
+            exit: None,
+            control: Some(control),
+            reports: Reports::default(),
+            told: VecDeque::new(),
+            outgoing: Vec::new(),
+            number: 0,
+            stdout,
+            stderr,
+        })
+    }
+
+    /// Gives it a text to evaluate.
+    pub(super) fn send(&mut self, text: &[u8]) {
+        self.number = self.number.wrapping_add(1).max(1);
+        self.outgoing = driver::message(self.number, text);
+        self.write();
+    }
+
+    /// Whether it has all of the last text.
+    pub(super) fn has_all(&self) -> bool {
+        self.outgoing.is_empty()
+    }
+
+    /// Waits until it says, prints or takes something, or ends, and notes that. Its output becomes
+    /// events in `frames`, or nothing without them; then
+    /// it returns whether there may be more. Nothing is lost if nobody waits any more.
+    pub(super) async fn happening(&mut self, frames: Option<&mut Vec<u8>>) -> bool {
+        if self.exit.is_some() || !self.told.is_empty() {
+            return false;
+        }
+        let interest = if self.has_all() {
+            Interest::READABLE
+        } else {
+            Interest::READABLE | Interest::WRITABLE
+        };
+        tokio::select! {
+            exit = &mut self.exited => self.exit = Some(exit),
+            () = self.stdout.readable() => {}
+            () = self.stderr.readable() => {}
+            () = ready(self.control.as_ref(), interest) => {}
+        }
+        let (mut buffer, mut full) = (vec![0; READ], false);
+        if let Some(frames) = frames {
+            self.stdout.read(&mut buffer, now(), frames);
+            self.stderr.read(&mut buffer, now(), frames);
+        } else {
+            full = self.stdout.skip() | self.stderr.skip();
+        }
+        self.write();
+        self.listen(&mut buffer);
+        full
+    }
+
+    /// Appends events of what waits in the pipes now: background jobs may write for ever. False
+    /// says that there is more, for when the frames are full.
+    pub(super) fn drain(
+        &mut self,
+        left: &mut Option<[u64; 2]>,
+        frames: &mut Vec<u8>,
+        most: usize,
+    ) -> bool {
+        let [out, err] = left.get_or_insert_with(|| [self.stdout.waiting(), self.stderr.waiting()]);
+        let mut buffer = vec![0; READ];
+        for (output, left) in [(&mut self.stdout, out), (&mut self.stderr, err)] {
+            while *left > 0 {
+                if frames.len() >= most {
+                    return false;
+                }
+                match output.drain(&mut buffer, *left, now(), frames) {
+                    0 => *left = 0,
+                    length => *left = left.saturating_sub(length),
+                }
+            }
+        }
+        self.finish(frames);
+        true
+    }
+
+    /// Appends events of the lines that have no end.
+    pub(super) fn finish(&mut self, frames: &mut Vec<u8>) {
+        self.stdout.finish(now(), frames);
+        self.stderr.finish(now(), frames);
+    }
+
+    /// Signals bash alone.
+    pub(super) fn signal(&self, signal: Signal) {
+        self.daemon.reaper.signal(self.pid, signal);
+    }
+
+    /// Waits for its end.
+    pub(super) async fn ended(&mut self) {
+        if self.exit.is_none() {
+            self.exit = Some((&mut self.exited).await);
+        }
+    }
+
+    /// Kills it with all that comes from it.
+    pub(super) fn kill_all(&self) {
+        if self.exit.is_none() {
+            offspring::kill(self.pid, &HashSet::new());
+            self.daemon.reaper.kill_group(self.pid);
+        }
+    }
+
+    fn write(&mut self) {
+        while let Some(control) = &self.control
+            && !self.outgoing.is_empty()
+        {
+            match control.try_write(&self.outgoing) {
+                Ok(length) => drop(self.outgoing.drain(..length)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => self.control = None,
+            }
+        }
+    }
+
+    fn listen(&mut self, buffer: &mut [u8]) {
+        let Some(control) = &self.control else { return };
+        match control.try_read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // It has become another program, or does not want to speak any more.
+            Ok(0) | Err(_) => self.control = None,
+            Ok(length) => {
+                let told = &mut self.told;
+                let heard = buffer.get(..length).unwrap_or_default();
+                self.reports.feed(heard, |report| told.push_back(report));
+            }
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        self.kill_all();
+    }
+}
+
+fn output(pipe: Option<impl Into<OwnedFd>>, make: fn(String, i64) -> Event) -> io::Result<Output> {
+    let pipe = pipe.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+    Ok(Output::new(Receiver::from_owned_fd(pipe.into())?, make))
+}
+
+async fn ready(control: Option<&UnixStream>, interest: Interest) {
+    match control {
+        // The only failure is that the event loop ends, and with it this program.
+        Some(control) => drop(control.ready(interest).await),
+        None => std::future::pending().await,
+    }
+}
