@@ -10,7 +10,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{exec, fork::SingleThread};
+use crate::{exec, fork::SingleThread, memory};
 
 /// Waits until a message comes on `channel`, without reading it, and then becomes `program` with
 /// the channel and then `handed` as its descriptors 3, 4 and so on. Ends when the other end of the
@@ -27,6 +27,7 @@ pub fn wait(
     let mut kept: Vec<RawFd> = [channel, program].iter().map(|fd| fd.as_raw_fd()).collect();
     kept.extend(handed.iter().map(AsRawFd::as_raw_fd));
     exec::close_all_but(alone, &mut kept);
+    memory::give_back();
     loop {
         let mut waiting = [PollFd::new(channel, PollFlags::IN)];
         match poll(&mut waiting, None) {
