@@ -112,8 +112,14 @@ LINES = f"yes {'x' * 999} | head -c {TEN_GIGABYTES}"
 ONE_LINE = f"{LINES} | tr -d '\\n'"
 
 
-@pytest.mark.parametrize("command", [LINES, ONE_LINE], ids=["in lines", "in one line"])
-def test_ten_gigabytes_in_the_background_do_not_grow_the_daemon(daemon: Daemon, command: str):
+@pytest.mark.parametrize(
+    ("command", "size"),
+    [(LINES, TEN_GIGABYTES), (ONE_LINE, TEN_GIGABYTES // 1000 * 999)],
+    ids=["in lines", "in one line"],
+)
+def test_ten_gigabytes_in_the_background_do_not_grow_the_daemon(
+    daemon: Daemon, command: str, size: int
+):
     resident = daemon.forget_peak()
     with daemon.client() as client:
         events = client.run(command=f"{command}; echo finished", background=True)
@@ -124,8 +130,8 @@ def test_ten_gigabytes_in_the_background_do_not_grow_the_daemon(daemon: Daemon, 
             120,
         )
         assert json.loads(client.call("GET", status))["exit_code"] == 0
-        logs = client.call("GET", f"/command/{events[0]['text']}/logs?cursor={TEN_GIGABYTES}")
-        assert logs.endswith(b"finished\n")
+        logs = client.call("GET", f"/command/{events[0]['text']}/logs?cursor={size}")
+        assert logs == b"finished\n"
     assert daemon.peak() <= resident + 20 * MIB
 
 
@@ -215,14 +221,16 @@ def test_uploads_that_break_off_leave_nothing(daemon: Daemon):
                 connection.sendall(daemon.request("POST", "/files/upload", part, kind))
                 if number % 2:
                     reset(connection)
+            if number % 6 == 5:
+                # A crowd would measure how many are held at once, and not what each leaves.
+                daemon.comes_back_to(before)
 
     with daemon.client() as client:
         client.run(argv=["true"])
     before = daemon.held()
-    break_off(100)
-    daemon.comes_back_to(before)
+    break_off(60)
     memory = daemon.private()
-    break_off(500)
+    break_off(600)
     daemon.comes_back_to(before)
     assert not (daemon.root / "tmp" / "never").exists()
     assert daemon.private() <= memory + SLACK
