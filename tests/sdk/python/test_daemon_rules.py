@@ -104,10 +104,12 @@ def test_an_empty_answer_says_so_and_an_error_has_a_body(box: Box):
         for method, path in operations():
             if path.startswith(("/ping", "/metrics", "/pty/1/ws")) or (method, path) == ("POST", "/pty"):
                 continue
-            answer = http.request(method, path, content=b"no json")
+            body = b"no json" if method == "POST" else None
+            answer = http.request(method, path, content=body)
             if answer.status_code >= 300:
                 assert answer.json()["code"] and answer.json()["message"], (method, path)
-            assert answer.status_code < 502, (method, path, answer)
+            # Nobody listens on port 1, and that is not the daemon's fault.
+            assert answer.status_code < 502 or path.startswith("/proxy/1"), (method, path, answer)
 
 
 def test_a_million_lines_arrive_in_order(box: Box):
