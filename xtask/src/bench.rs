@@ -72,7 +72,6 @@ async fn measure_all(server: &Server, client: &Client, options: &Options) -> Res
         private_memory,
         daemon,
         namespaces_floor: floor::namespaces(options.count),
-        process_floor: floor::process(options.count * 10)?,
         loopback_floor: floor::loopback(options.mebibytes)?,
         docker: docker::run_to_output(options.count.min(20))?,
     })

@@ -40,6 +40,7 @@ pub(crate) struct Daemon {
     pub(crate) idle: memory::Weight,
     pub(crate) binary: u64,
     /// The same done by a plain program on the host.
+    pub(crate) argv_floor: Sample,
     pub(crate) shell_floor: Sample,
     pub(crate) at_once_floor: Sample,
 }
@@ -61,8 +62,8 @@ impl Daemon {
 
         let socket = find(&server.data(), &sandbox.id)?;
         let mut direct = Direct::connect(&socket, &sandbox).await?;
-        let argv = argv(&mut direct, count * 10).await?;
-        let shell = shell(client, &sandbox, count * 10).await?;
+        let (argv, argv_floor) = argv(&mut direct, count * 10).await?;
+        let (shell, shell_floor) = shell(client, &sandbox, count * 10).await?;
         let first_byte = first_byte(client, &sandbox, count).await?;
         let at_once = at_once(client, &sandbox).await?;
         client.remove(&sandbox.id).await?;
@@ -88,30 +89,35 @@ impl Daemon {
             server_growth,
             idle,
             binary,
-            shell_floor: floor::shell(count * 10)?,
+            argv_floor,
+            shell_floor,
             at_once_floor: spawns_at_once()?,
         })
     }
 }
 
-async fn argv(direct: &mut Direct, count: usize) -> Result<Sample> {
-    let mut times = Vec::with_capacity(count);
+/// Times of a command, and of the same done by a plain program: in turn, so that whatever else the
+/// machine does meanwhile is in both.
+async fn argv(direct: &mut Direct, count: usize) -> Result<(Sample, Sample)> {
+    let (mut times, mut floor) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for _ in 0..count {
         let began = Instant::now();
         direct.run(&["true"]).await?;
         times.push(began.elapsed());
+        floor.push(floor::process()?);
     }
-    Ok(Sample::new(times))
+    Ok((Sample::new(times), Sample::new(floor)))
 }
 
-async fn shell(client: &Client, sandbox: &Sandbox, count: usize) -> Result<Sample> {
-    let mut times = Vec::with_capacity(count);
+async fn shell(client: &Client, sandbox: &Sandbox, count: usize) -> Result<(Sample, Sample)> {
+    let (mut times, mut floor) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for _ in 0..count {
         let began = Instant::now();
         client.run_until(sandbox, "true", "execution_complete").await?;
         times.push(began.elapsed());
+        floor.push(floor::shell()?);
     }
-    Ok(Sample::new(times))
+    Ok((Sample::new(times), Sample::new(floor)))
 }
 
 /// The shell prints the time at which it prints; how late is it when it is here?

@@ -6,21 +6,21 @@ use std::{
     path::Path,
     process::Stdio,
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::{measure::per_second, sample::Sample};
 
-/// Starts `/bin/true` and waits for its end.
-pub(crate) fn process(count: usize) -> Result<Sample> {
-    time(count, &["/bin/true"])
+/// Starts `/bin/true` and waits for its end, once.
+pub(crate) fn process() -> Result<Duration> {
+    once(&["/bin/true"])
 }
 
-/// Starts the shell that commands run in, with nothing to do.
-pub(crate) fn shell(count: usize) -> Result<Sample> {
-    time(count, &["/bin/bash", "-c", "true"])
+/// Starts the shell that commands run in, with nothing to do, once.
+pub(crate) fn shell() -> Result<Duration> {
+    once(&["/bin/bash", "-c", "true"])
 }
 
 /// Starts `/bin/true` in new namespaces, by way of `unshare`; `None` where that is not installed or refused.
@@ -37,17 +37,19 @@ pub(crate) fn namespaces(count: usize) -> Option<Sample> {
 }
 
 fn time(count: usize, arguments: &[&str]) -> Result<Sample> {
+    let times: Result<_> = (0..count).map(|_| once(arguments)).collect();
+    Ok(Sample::new(times?))
+}
+
+fn once(arguments: &[&str]) -> Result<Duration> {
     let (program, arguments) = arguments.split_first().context("no program to time")?;
-    let mut times = Vec::with_capacity(count);
-    for _ in 0..count {
-        let mut command = osb_sys::command::command(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let began = Instant::now();
-        let status = command.status().with_context(|| format!("cannot start {program}"))?;
-        times.push(began.elapsed());
-        ensure!(status.success(), "{program} failed: {status}");
-    }
-    Ok(Sample::new(times))
+    let mut command = osb_sys::command::command(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let began = Instant::now();
+    let status = command.status().with_context(|| format!("cannot start {program}"))?;
+    let elapsed = began.elapsed();
+    ensure!(status.success(), "{program} failed: {status}");
+    Ok(elapsed)
 }
 
 /// Bytes per second through one TCP connection on loopback, with nobody in between.
