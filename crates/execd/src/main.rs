@@ -65,9 +65,6 @@ fn run(start: Start) -> Result<u8, StartError> {
         .build()
         .map_err(StartError::Runtime)?;
     get_ready(&runtime);
-    // Where the C library is part of the program, random numbers come from a file, which is kept open
-    // from the first use on. Later there may be no descriptor left for it, and no way to go on.
-    let _first = uuid::Uuid::new_v4();
     let code = runtime.block_on(osb_execd::run(start));
     runtime.shutdown_background();
     code
