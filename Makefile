@@ -14,11 +14,12 @@ export PATH := $(PATH):$(shell echo ~)/.cargo/bin
 OSB := target/release/osb
 
 # Both programs are static and of one build, so that what they share is compiled once. Naming the
-# target keeps these flags away from macros and build scripts. Random numbers come from the kernel's
+# target keeps these flags away from macros and build scripts. A panic ends the program, so nothing
+# unwinds; the profile's `strip` does not reach packages that it names. Random numbers come from the kernel's
 # call: without a shared C library the crate would open /dev/urandom, which an image may not have.
 HOST := $(shell PATH="$(PATH)" rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 STATIC := $(CARGO_TARGET_DIR)/$(HOST)/release
-STATIC_FLAGS := RUSTFLAGS='-C target-feature=+crt-static -C relocation-model=static --cfg getrandom_backend="linux_getrandom"'
+STATIC_FLAGS := RUSTFLAGS='-C target-feature=+crt-static -C relocation-model=static -C force-unwind-tables=no -C strip=symbols --cfg getrandom_backend="linux_getrandom"'
 RELEASE := $(STATIC_FLAGS) cargo build --release --locked --target $(HOST) \
   --package osb-execd --package osb-server --package osb-cli
 DENY_VERSION := 0.20.2

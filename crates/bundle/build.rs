@@ -28,8 +28,8 @@ const READY: &str = "OSB_EXECD";
 /// Static, so that it runs in any image, and at a fixed address, so that no page of it is private
 /// to a sandbox because of relocations. Random numbers without a device, which images may lack.
 const RUSTFLAGS: &str = concat!(
-    "-C target-feature=+crt-static -C relocation-model=static ",
-    r#"--cfg getrandom_backend="linux_getrandom""#
+    "-C target-feature=+crt-static -C relocation-model=static -C force-unwind-tables=no ",
+    r#"-C strip=symbols --cfg getrandom_backend="linux_getrandom""#
 );
 
 /// What the build of the workspace sets for its own compiler, `cargo clippy` included.
