@@ -21,6 +21,7 @@ use crate::{
     outlet::{Flushed, Outlet},
     proxy::Proxy,
     reaper::Reaper,
+    rest::Rest,
     routes,
     serve::Listener,
     session::Sessions,
@@ -52,6 +53,7 @@ pub(crate) struct Daemon {
     pub(crate) terminals: Terminals,
     pub(crate) isolation: Isolation,
     pub(crate) proxy: Proxy,
+    pub(crate) rest: Rest,
     /// Everything that runs beside the accept loop.
     pub(crate) tasks: TaskTracker,
     /// No more requests are taken, and endless answers end.
@@ -113,6 +115,7 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
         terminals: Terminals::default(),
         isolation: Isolation::new(isolation),
         proxy: Proxy::new(),
+        rest: Rest::default(),
         tasks: TaskTracker::new(),
         ending: CancellationToken::new(),
     });
@@ -142,6 +145,7 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
     let code = tokio::select! {
         code = living => code,
         never = reaping => never,
+        never = daemon.rest.keep() => never,
     };
     drop(daemon);
     let all_flushed = async {

@@ -30,6 +30,7 @@ mod proxy;
 mod reaper;
 mod reply;
 mod request;
+mod rest;
 mod retained;
 mod routes;
 mod serve;

@@ -167,6 +167,7 @@ async fn answer(
     mut routes: Router,
     mut request: http::Request<Incoming>,
 ) -> Result<Response, Infallible> {
+    daemon.rest.disturb();
     if !token::admits(daemon.token.as_ref(), request.headers()) {
         return Ok(ApiError::unauthorized().into_response());
     }
