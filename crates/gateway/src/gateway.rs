@@ -28,8 +28,9 @@ const EXECD_IDLE: Idle = Idle { time: Duration::from_mins(1), count: 16 };
 const SERVICE_IDLE: Idle = Idle { time: Duration::from_secs(3), count: 8 };
 /// A connection for one request.
 const NO_IDLE: Idle = Idle { time: Duration::ZERO, count: 0 };
-/// The most that the head of an answer may take, and with it the buffer of a connection.
-const HEAD_BYTES: usize = 128 * 1024;
+/// The most that the head of an answer may take, and with it the buffer of a connection, through
+/// which downloads go.
+const HEAD_BYTES: usize = 512 * 1024;
 const HEAD_FIELDS: usize = 128;
 
 /// Forwards requests into sandboxes. Clones share their connections.

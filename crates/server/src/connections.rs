@@ -17,8 +17,10 @@ use tower::ServiceExt;
 /// How long a client may take to send the head of a request, and how long an idle connection is
 /// kept.
 const HEAD_WITHIN: Duration = Duration::from_mins(1);
-/// How large the head of a request may be. Whoever sends it has shown no key yet.
-const HEAD_BYTES: usize = 64 * 1024;
+/// How large the head of a request may be, and with it the buffer of a connection. Whoever sends it
+/// has shown no key yet, so all connections together must find room; but uploads are read through
+/// the same buffer, and with a quarter of it they take a third longer.
+const HEAD_BYTES: usize = 256 * 1024;
 /// How many connections are open at a time; more have to wait for one to end.
 const CONNECTIONS: usize = 4096;
 /// After a failure to accept, such as too many open files: waiting helps, spinning does not.
