@@ -124,7 +124,7 @@ impl Daemon {
         links.map(|link| link.to_string_lossy().into_owned()).collect()
     }
 
-    /// The memory that the daemon has in use, in KiB.
+    /// The memory that the daemon has for itself, in KiB: its code comes and goes.
     pub(crate) fn resident(&self) -> u64 {
         resident(self.child.id())
     }
@@ -132,7 +132,7 @@ impl Daemon {
 
 pub(crate) fn resident(pid: u32) -> u64 {
     let status = osb_sys::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
