@@ -131,17 +131,17 @@ def test_a_sandbox_has_no_power_over_the_kernel(sandbox):
 
 
 def isolated(sandbox: SandboxSync, mode: str = "ro", **more):
-    sandbox.files.write_file("/work/file", "content")
-    workspace = IsolatedWorkspaceSpec(path="/work", mode=mode)
+    sandbox.files.write_file("/space/file", "content")
+    workspace = IsolatedWorkspaceSpec(path="/space", mode=mode)
     return sandbox.isolation.create(CreateIsolatedSessionRequest(workspace=workspace, **more))
 
 
 def test_an_isolated_session_changes_nothing_but_what_it_was_given(sandbox):
     session = isolated(sandbox, "overlay")
-    for path in ("/x", "/etc/passwd", "/root/x", "/opt/x", "/dev/x", "/sys/x", "/proc/sys/vm/swappiness"):
+    for path in ("/x", "/etc/passwd", "/var/x", "/opt/x", "/dev/x", "/sys/x", "/proc/sys/vm/swappiness"):
         assert session.run(f"echo 1 >> {path}").exit_code != 0, path
     assert session.run("rm file; echo x > /tmp/x; echo x > /dev/shm/x").exit_code == 0
-    assert sandbox.files.read_file("/work/file") == "content"
+    assert sandbox.files.read_file("/space/file") == "content"
     assert lines(sandbox, "ls /tmp /dev/shm | grep -c '^x$'") == ["0"]
 
 

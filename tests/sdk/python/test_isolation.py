@@ -127,7 +127,7 @@ def test_what_a_session_is_made_of(sandbox):
         ],
         profile="balanced",
         binds=[BindMount(source="/data/file", dest="/tmp/bound", readonly=True)],
-        extra_writable=["/root"],
+        extra_writable=["/srv"],
         share_net=False,
         env_passthrough=EnvPassthroughSpec(mode="deny", keys=["EDITOR"]),
         uid=0,
@@ -142,9 +142,9 @@ def test_what_a_session_is_made_of(sandbox):
         ]
         assert session.run("touch /data/x").exit_code != 0
         assert session.run("touch /tmp/bound/x /tmp/bound").exit_code != 0
-        assert session.run("touch /root/x && touch x").exit_code == 0
+        assert session.run("touch /srv/x && touch x").exit_code == 0
         assert session.info.uid_mode == "setpriv" and session.info.share_net is False
-    assert sandbox.files.get_file_info(["/root/x"])
+    assert sandbox.files.get_file_info(["/srv/x"])
     with sandbox.isolation.session(wish(profile="strict", uid=1000, gid=1000)) as session:
         assert texts(session.run("id -u; id -g; echo [$DEPLOY_TOKEN]")) == ["1000", "1000", "[]"]
 
