@@ -80,6 +80,8 @@ fn set_checked(call: libc::c_long, id: u32) -> io::Result<()> {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    use osb_core::testkit::required;
+
     use super::*;
 
     /// The ids and the effective powers of this thread, as the kernel shows them.
@@ -97,7 +99,7 @@ mod tests {
 
     #[test]
     fn work_has_the_rights_of_the_identity_and_the_thread_its_own_again() {
-        if !geteuid().is_root() {
+        if !required("root", geteuid().is_root()) {
             return;
         }
         let root = tempfile::tempdir().unwrap();
@@ -125,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_panic_does_not_leave_the_thread_switched() {
-        if !geteuid().is_root() {
+        if !required("root", geteuid().is_root()) {
             return;
         }
         let before = status(SHOWN);
@@ -137,7 +139,7 @@ mod tests {
 
     #[test]
     fn an_identity_that_cannot_be_is_refused() {
-        if !geteuid().is_root() {
+        if !required("root", geteuid().is_root()) {
             return;
         }
         let impossible = Identity { uid: u32::MAX, gid: 0, groups: vec![] };

@@ -19,6 +19,7 @@ use osb_api::{
     ErrorBody,
     execd::{Event, EventKind},
 };
+use osb_core::testkit::required;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::{
@@ -138,9 +139,30 @@ pub(crate) fn resident(pid: u32) -> u64 {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        // Orphans come to it, so all that it has started is below it.
+        let below = descendants(self.pid());
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+        for pid in below {
+            // Most have ended by themselves.
+            kill_process(pid, Signal::KILL).ok();
+        }
     }
+}
+
+fn descendants(of: Pid) -> Vec<Pid> {
+    let mut found = vec![of];
+    let mut at = 0;
+    while let Some(parent) = found.get(at) {
+        let tasks = format!("/proc/{}/task", parent.as_raw_pid());
+        for task in osb_sys::fs::names(&tasks).unwrap_or_default() {
+            let children = osb_sys::fs::read_to_string(format!("{tasks}/{task}/children"));
+            let children = children.unwrap_or_default();
+            found.extend(children.split(' ').filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
+        }
+        at += 1;
+    }
+    found.split_off(1)
 }
 
 /// One connection, closed when this value and the answers' bodies are dropped.
@@ -248,9 +270,5 @@ pub(crate) fn state(pid: &str) -> Option<char> {
 }
 
 pub(crate) fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        println!("skipped: it needs root");
-    }
-    root
+    required("root", rustix::process::geteuid().is_root())
 }

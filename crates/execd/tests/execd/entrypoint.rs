@@ -5,7 +5,7 @@ use osb_api::{codes, execd::EntrypointStatus, headers};
 use rustix::process::Signal;
 
 use crate::{
-    daemon::{Daemon, bytes, error, outcome, wait_for},
+    daemon::{Daemon, bytes, error, is_alive, outcome, wait_for},
     sandbox::Sandbox,
 };
 
@@ -85,6 +85,7 @@ async fn the_state_of_the_entrypoint_is_told() {
 async fn signals_reach_the_entrypoint_and_what_it_started() {
     let script = r#"
         for name in TERM HUP USR1 USR2 WINCH; do trap "touch $0.$name" $name; done
+        echo $$ > $0.pid
         touch $0.ready
         while [ ! -e end ]; do sleep 0.01; done"#;
     let main =
@@ -112,6 +113,8 @@ async fn signals_reach_the_entrypoint_and_what_it_started() {
     assert_eq!(outcome(&sandbox.run("true").await), "0");
     osb_sys::fs::write(sandbox.path("end"), "").unwrap();
     assert_eq!(sandbox.end().await.code(), Some(0));
+    let child = osb_sys::fs::read_to_string(sandbox.path("child.pid")).unwrap();
+    wait_for("the child has seen the end, too", || !is_alive(child.trim())).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! Drives the real execd over HTTP.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 mod background;
 mod bare_image;
