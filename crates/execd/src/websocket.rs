@@ -81,9 +81,24 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// Waits for the other side to be done, whatever it still says.
+    /// Waits for the other side to be done, whatever it still says. A connection that is closed
+    /// with unread bytes is reset, and the reset may overtake our last words.
     pub(crate) async fn drain(&mut self) {
-        while !matches!(self.message().await, Ok(Message::Close(_)) | Err(_)) {}
+        loop {
+            match self.message().await {
+                Ok(Message::Close(_)) | Err(Ended::Broken) => return,
+                Ok(_) => {}
+                // What follows is no protocol, and ends with the connection.
+                Err(Ended::Violated(_)) => break,
+            }
+        }
+        loop {
+            self.arrived.clear();
+            self.arrived.reserve(READ);
+            if !matches!(self.stream.read_buf(&mut self.arrived).await, Ok(1..)) {
+                return;
+            }
+        }
     }
 
     fn take(&mut self, frame: Frame) -> Result<Option<Message>, Violation> {

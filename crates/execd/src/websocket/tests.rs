@@ -129,3 +129,12 @@ async fn a_client_that_takes_nothing_is_given_up() {
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     theirs.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn what_follows_a_violation_is_read_to_its_end() {
+    let (mut client, server) = tokio::io::duplex(64);
+    let sending = async move { client.write_all(&[0xff; 10_000]).await };
+    let draining = async move { Reader::new(server).drain().await };
+    let (sent, ()) = tokio::join!(sending, draining);
+    sent.unwrap();
+}
