@@ -39,6 +39,9 @@ const BUFFER: usize = 16 << 10;
 /// after the other; only its queue may be read between them.
 const HALF_MOVE: Duration = Duration::from_millis(20);
 
+/// How many changes are held before they are sent.
+const HELD: usize = 1024;
+
 /// `GET /files/watch`: what changes at a path and, if it is a directory, in it.
 pub(super) async fn watch(scope: Scope, uri: Uri) -> Result<Response, ApiError> {
     let parameters = Parameters::of(&uri)?;
@@ -152,6 +155,10 @@ impl Watch {
     /// Says what happened, and whether there is still something to watch.
     async fn translate(&mut self, told: Vec<Told>, changes: &mut Vec<Change>) -> bool {
         for told in told {
+            // Each new directory may have as many again in it.
+            if changes.len() >= HELD && !self.send(&std::mem::take(changes)).await {
+                return false;
+            }
             let Some(tree) = &mut self.tree else { return false };
             if told.what.contains(ReadFlags::QUEUE_OVERFLOW) {
                 changes.push(Change::bare(ChangeKind::Overflow, now()));
