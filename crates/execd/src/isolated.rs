@@ -29,7 +29,7 @@ use osb_api::execd::{
 pub(crate) use maker::Source;
 pub(crate) use table::Isolation;
 
-use crate::{daemon::Daemon, error::ApiError, reply, request as body};
+use crate::{blocking::blocking, daemon::Daemon, error::ApiError, reply, request as body};
 
 pub(crate) fn routes() -> Router<Arc<Daemon>> {
     let one = "/v1/isolated/session/{id}";
@@ -51,7 +51,8 @@ pub(crate) fn routes() -> Router<Arc<Daemon>> {
 
 async fn create(State(daemon): State<Arc<Daemon>>, content: Body) -> Result<Response, ApiError> {
     let asked: CreateIsolated = body::json(content).await?;
-    let order = request::validate(&daemon, asked)?;
+    let worker = Arc::clone(&daemon);
+    let order = blocking(move || request::validate(&worker, asked)).await?;
     let session = table::open(&daemon, order).await?;
     let mut response = reply::json(&IsolatedCreated {
         session_id: session.id,

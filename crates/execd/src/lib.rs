@@ -6,6 +6,7 @@
 
 mod accounts;
 mod args;
+mod blocking;
 mod boot;
 mod command;
 mod daemon;

@@ -7,7 +7,7 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
 use osb_sys::{identity::Identity, scope};
 
-use crate::{accounts::Accounts, daemon::Daemon, error::ApiError};
+use crate::{accounts::Accounts, blocking::blocking, daemon::Daemon, error::ApiError};
 
 /// The largest user and group; the kernel gives the next number a meaning of its own.
 const LAST_ID: u32 = u32::MAX - 1;
@@ -83,16 +83,6 @@ fn id(kind: &str, text: &str) -> Result<u32, ApiError> {
     id.ok_or_else(|| {
         ApiError::invalid(format!("the {kind} {text:?} is not a number from 0 to {LAST_ID}"))
     })
-}
-
-/// Runs what may take long without holding up anything else.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(ApiError::runtime(&error)),
-    }
 }
 
 /// Whether a path ends in `..`, so that it has no name of its own.

@@ -37,6 +37,7 @@ pub(super) struct Order {
     pub(super) idle: Option<Duration>,
 }
 
+/// Checks a request. This looks at files, so it is for a thread that may wait.
 pub(super) fn validate(daemon: &Daemon, asked: CreateIsolated) -> Result<Order, ApiError> {
     let mut request = asked;
     let profile = *request.profile.get_or_insert(IsolatedProfile::Strict);
