@@ -3,15 +3,15 @@
 mod routes;
 
 use std::{
-    io::{self, Write, stderr},
-    os::fd::OwnedFd,
-    process::Stdio,
+    io::{self, PipeReader, Write, stderr},
+    os::fd::AsFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use jiff::Timestamp;
 use osb_api::execd::EntrypointStatus;
 use osb_core::{Clock, SystemClock};
+use osb_sys::spawn::Streams;
 use rustix::process::Pid;
 use tokio::net::unix::pipe::Receiver;
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,7 @@ use crate::{
     daemon::Daemon,
     outlet::Outlet,
     output::READ,
-    program::{Launch, Program},
+    program::{Launch, NotStarted, Program, nothing},
     reaper::{Exit, Exited},
     retained::Retained,
 };
@@ -59,7 +59,7 @@ pub(crate) struct Outlets {
 #[derive(Debug)]
 pub(crate) struct Failure {
     program: String,
-    source: io::Error,
+    source: NotStarted,
 }
 
 impl Failure {
@@ -68,7 +68,7 @@ impl Failure {
     pub(crate) fn report(self) -> u8 {
         // With nobody to read it there is nobody to tell.
         drop(writeln!(stderr(), "execd: cannot start {}: {}", self.program, self.source));
-        if self.source.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+        if self.source.kind == io::ErrorKind::NotFound { 127 } else { 126 }
     }
 }
 
@@ -91,25 +91,27 @@ impl Entrypoint {
         })
     }
 
-    fn launch(&self, daemon: &Daemon, outlets: Outlets) -> io::Result<Process> {
+    fn launch(&self, daemon: &Daemon, outlets: Outlets) -> Result<Process, NotStarted> {
         let launch = Launch {
             program: Program::Argv(self.argv.clone()),
             cwd: daemon.environment.workdir().to_owned(),
             env: daemon.environment.base().clone(),
             identity: None,
         };
-        let mut command = launch.command()?;
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let started = daemon.reaper.spawn(&mut command)?;
-        let stdout = (started.stdout.map(OwnedFd::from), outlets.stdout);
-        let stderr = (started.stderr.map(OwnedFd::from), outlets.stderr);
-        for (pipe, outlet) in [stdout, stderr] {
-            let pipe = pipe.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
-            let pipe = Receiver::from_owned_fd(pipe)?;
-            let copy = Copy { pipe, output: Arc::clone(&self.output), outlet };
+        let (stdin, (our_stdout, stdout), (our_stderr, stderr)) =
+            (nothing()?, io::pipe()?, io::pipe()?);
+        let copy = |pipe: PipeReader, outlet| -> io::Result<Copy> {
+            let pipe = Receiver::from_owned_fd(pipe.into())?;
+            Ok(Copy { pipe, output: Arc::clone(&self.output), outlet })
+        };
+        let copies = [copy(our_stdout, outlets.stdout)?, copy(our_stderr, outlets.stderr)?];
+        let streams =
+            Streams::Apart { input: stdin.as_fd(), output: stdout.as_fd(), errors: stderr.as_fd() };
+        let (leader, exited) = launch.start(&daemon.reaper, streams)?;
+        for copy in copies {
             daemon.tasks.spawn(copy.until(self.over.clone()));
         }
-        Ok(Process { leader: started.pid, exited: started.exited })
+        Ok(Process { leader, exited })
     }
 
     /// Notes how it ended. Of its output only what waits already is still taken: something that

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use osb_sys::{process, ready};
+use osb_sys::{fs, process, ready};
 use rustix::process::{
     Pid, Signal, getpgrp, getpid, kill_process, kill_process_group, pidfd_send_signal,
 };
@@ -18,6 +18,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use crate::reaper::Exited;
 use table::{Row, Table};
 
 /// How long a family has between being asked to end and being ended.
@@ -36,44 +37,32 @@ const HANDLES: usize = 256;
 /// How often to look at a process that is not held by a descriptor.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Asks the leader of a session and its family to end, and kills those that are left after a
-/// moment. Returns as soon as all are gone.
-pub(crate) async fn interrupt(leader: Pid) {
-    let family = Family::of(leader);
-    let polite = async {
-        loop {
-            let members = family.work(Members::ask_to_end).await;
-            if members.is_empty() {
-                return;
-            }
-            gone(&members).await;
-        }
-    };
-    if timeout(GRACE, polite).await.is_err() {
-        family.end().await;
-    }
-}
-
-/// Kills the leader of a session and its family. Returns as soon as all are gone.
-pub(crate) async fn kill(leader: Pid) {
-    Family::of(leader).end().await;
-}
-
-/// The processes that belong to a leader: its session, and the descendants of all of these, also
-/// if they have made a session of their own. A descendant whose parent has ended, in a session of
-/// its own, is a daemon by its own decision and belongs to nobody.
+/// The processes that belong to the leader of a session: its session, and the descendants of all of
+/// these, also if they have made a session of their own. A descendant whose parent has ended, in a
+/// session of its own, is a daemon by its own decision and belongs to nobody.
 #[derive(Debug)]
-struct Family(Arc<Mutex<Members>>);
+pub(crate) struct Family(Arc<Mutex<Members>>);
 
 #[derive(Debug)]
 struct Members {
     leader: Pid,
-    /// When the leader began, once it was seen. Another process may have its number later.
-    began: Option<u64>,
+    exited: Exited,
+    who: Who,
     alive: Vec<Arc<Member>>,
     /// The group of this process, which is in no family.
     own_group: Option<Pid>,
 }
+
+/// Who of a family is meant.
+#[derive(Debug)]
+enum Who {
+    All,
+    /// The leader's children, but for these, with all that comes from them.
+    ChildrenBut(HashSet<Child>),
+}
+
+/// A process, and when it began: its number alone may be another's later.
+pub(crate) type Child = (Pid, u64);
 
 #[derive(Debug)]
 struct Member {
@@ -84,16 +73,48 @@ struct Member {
 }
 
 impl Family {
-    fn of(leader: Pid) -> Self {
+    pub(crate) fn of(leader: Pid, exited: Exited) -> Self {
+        Self::new(leader, exited, Who::All)
+    }
+
+    /// Only what comes from the leader's children, and not from those that are spared.
+    pub(crate) fn below(leader: Pid, exited: Exited, spared: HashSet<Child>) -> Self {
+        Self::new(leader, exited, Who::ChildrenBut(spared))
+    }
+
+    fn new(leader: Pid, exited: Exited, who: Who) -> Self {
         let own_group = Some(getpgrp());
-        let members = Members { leader, began: None, alive: Vec::new(), own_group };
+        let members = Members { leader, exited, who, alive: Vec::new(), own_group };
         Self(Arc::new(Mutex::new(members)))
     }
 
-    async fn end(&self) {
+    /// Asks all to end, and kills those that are left after a moment. Returns as soon as all are
+    /// gone.
+    pub(crate) async fn interrupt(&self) {
+        let polite = async {
+            loop {
+                let members = self.work(Members::ask_to_end).await;
+                if members.is_empty() {
+                    return;
+                }
+                gone(&members).await;
+            }
+        };
+        if timeout(GRACE, polite).await.is_err() {
+            self.kill().await;
+        }
+    }
+
+    /// Kills all. Returns as soon as they are gone.
+    pub(crate) async fn kill(&self) {
         let members = self.work(Members::kill).await;
         // One that is stuck in the kernel goes when it comes out; its signal is pending.
         drop(timeout(STUCK, gone(&members)).await);
+    }
+
+    /// Asks all to end, and waits for nobody.
+    pub(crate) async fn ask(&self) {
+        drop(self.work(Members::ask_to_end).await);
     }
 
     /// Reads `/proc` and signals where that may take its time. Returns who is alive.
@@ -134,7 +155,12 @@ impl Members {
     /// By groups first: that reaches also those who were born since the list was read, because
     /// nobody can be born into a group while it is signalled.
     fn signal_all(&self, signal: Signal) {
-        let groups: HashSet<Pid> = self.alive.iter().filter_map(|member| member.group).collect();
+        let in_groups: &[_] = match self.who {
+            Who::All => &self.alive,
+            // They share the group of the leader.
+            Who::ChildrenBut(_) => &[],
+        };
+        let groups: HashSet<Pid> = in_groups.iter().filter_map(|member| member.group).collect();
         for &group in groups.iter().filter(|&&group| Some(group) != self.own_group) {
             // The only failure is that all of it have ended.
             let _ = kill_process_group(group, signal);
@@ -144,16 +170,22 @@ impl Members {
 
     /// Reads the list of processes, forgets who has ended, and returns who is new.
     fn find(&mut self) -> Vec<Arc<Member>> {
+        // Before the list is read: whoever has the leader's number in it then is somebody else,
+        // who can have it only because nobody is left in the leader's session.
+        let ended = self.exited.ended().is_some();
         let table = Table::read();
-        let leader = table.get(self.leader).map(|row| row.began);
-        self.began = self.began.or(leader);
-        let is_the_leader = leader.is_none() || leader == self.began;
+        let is_the_leaders = !(ended && table.get(self.leader).is_some());
         self.alive.retain(|member| table.get(member.pid).is_some_and(|row| member.is(row)));
         let known: HashSet<Pid> = self.alive.iter().map(|member| member.pid).collect();
         let own = getpid();
-        let rows = table.with_descendants(|row| {
-            known.contains(&row.pid) || (is_the_leader && row.session == Some(self.leader))
-        });
+        let belongs = |row: &Row| match &self.who {
+            Who::All => row.session == Some(self.leader),
+            Who::ChildrenBut(spared) => {
+                row.parent == Some(self.leader) && !spared.contains(&(row.pid, row.began))
+            }
+        };
+        let rows = table
+            .with_descendants(|row| known.contains(&row.pid) || (is_the_leaders && belongs(row)));
         let rows = rows.into_iter().filter(|row| row.pid != own && !known.contains(&row.pid));
         let room = HANDLES.saturating_sub(self.alive.len());
         let new: Vec<_> = rows
@@ -201,6 +233,20 @@ impl Member {
             }
         }
     }
+}
+
+/// The children that a process has at this moment.
+pub(crate) fn children(parent: Pid) -> HashSet<Child> {
+    let list = format!("/proc/{pid}/task/{pid}/children", pid = parent.as_raw_pid());
+    let rows: Vec<Row> = match fs::read_to_string(list) {
+        Ok(list) => {
+            let pids = list.split_ascii_whitespace();
+            pids.filter_map(|pid| Row::read(Pid::from_raw(pid.parse().ok()?)?)).collect()
+        }
+        // Not every kernel keeps such a list.
+        Err(_) => Table::read().children(parent),
+    };
+    rows.into_iter().map(|row| (row.pid, row.began)).collect()
 }
 
 async fn gone(members: &[Arc<Member>]) {

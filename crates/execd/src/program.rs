@@ -2,22 +2,27 @@ use std::{
     collections::BTreeMap,
     ffi::{CString, OsStr, OsString},
     io,
-    os::unix::{
-        ffi::{OsStrExt, OsStringExt},
-        process::CommandExt,
+    os::{
+        fd::OwnedFd,
+        unix::ffi::{OsStrExt, OsStringExt},
     },
     path::{Path, PathBuf},
-    process::{Command, Stdio},
 };
 
 use osb_core::Chain;
 use osb_sys::{
     identity::Identity,
-    spawn::{self, SpawnError},
+    spawn::{self, SpawnError, Streams},
 };
-use rustix::fs::{Access, access};
+use rustix::{
+    fs::{Mode, OFlags, open},
+    process::Pid,
+};
 
-use crate::env;
+use crate::{
+    env,
+    reaper::{Exited, Reaper},
+};
 
 /// The most of a command that is remembered to tell what was asked.
 const CONTENT: usize = 4 << 10;
@@ -41,47 +46,20 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Finds the program and prepares it: in a process group of its own, with nothing to read.
-    pub(crate) fn command(self) -> io::Result<Command> {
-        let mut command = self.ungrouped_command()?;
-        command.process_group(0);
-        Ok(command)
+    /// Starts the program as the leader of a session. This waits for it to be read, so it is for a
+    /// thread that may wait.
+    pub(crate) fn start(
+        self,
+        reaper: &Reaper,
+        streams: Streams<'_>,
+    ) -> Result<(Pid, Exited), NotStarted> {
+        let asked = self.program.clone();
+        let program = self.prepare()?;
+        reaper.start(&program, streams).map_err(|error| asked.explain(&error))
     }
 
-    /// As [`Launch::command`], still in our own process group: the leader of a session must not be
-    /// the leader of a group before.
-    pub(crate) fn ungrouped_command(self) -> io::Result<Command> {
-        let Self { program, cwd, env, identity } = self;
-        let path = env.get(OsStr::new(env::PATH)).cloned();
-        let path = path.unwrap_or_else(|| env::DEFAULT_PATH.into());
-        let find = |name: &str| find(OsStr::new(name), &path, &cwd);
-        let mut command = match &program {
-            Program::Shell(text) => {
-                let mut shell = osb_sys::command::command(find("bash").or_else(|_| find("sh"))?);
-                shell.arg("-c").arg(text);
-                shell
-            }
-            Program::Argv(argv) => {
-                let (name, arguments) = argv
-                    .split_first()
-                    .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-                let mut command = osb_sys::command::command(find(name)?);
-                command.arg0(name).args(arguments);
-                command
-            }
-        };
-        command.current_dir(cwd).envs(env).stdin(Stdio::null());
-        if let Some(identity) = identity {
-            identity.apply(&mut command);
-        }
-        Ok(command)
-    }
-}
-
-impl Launch {
-    /// As [`Launch::command`], for [`Reaper::start`](crate::reaper::Reaper::start): the leader of
-    /// a session, for which nothing is looked at before it is executed.
-    pub(crate) fn program(self) -> io::Result<spawn::Program> {
+    /// Nothing is looked at before it is executed.
+    fn prepare(self) -> io::Result<spawn::Program> {
         let Self { program, cwd, env, identity } = self;
         let path = env.get(OsStr::new(env::PATH)).map(OsString::as_os_str);
         let path = path.unwrap_or_else(|| OsStr::new(env::DEFAULT_PATH));
@@ -114,12 +92,27 @@ impl Launch {
     }
 }
 
+/// Why a program did not start, in words for whoever asked for it.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct NotStarted {
+    message: String,
+    pub(crate) kind: io::ErrorKind,
+}
+
+impl From<io::Error> for NotStarted {
+    fn from(error: io::Error) -> Self {
+        Self { message: error.to_string(), kind: error.kind() }
+    }
+}
+
 impl Program {
-    /// What to tell whoever asked for this program and did not get it.
-    pub(crate) fn explain(&self, error: &SpawnError) -> String {
-        let SpawnError::Execute(source) = error else { return Chain(error).to_string() };
+    fn explain(&self, error: &SpawnError) -> NotStarted {
+        let SpawnError::Execute(source) = error else {
+            return NotStarted { message: Chain(error).to_string(), kind: error.kind() };
+        };
         let missing = source.kind() == io::ErrorKind::NotFound;
-        match self {
+        let message = match self {
             Self::Shell(_) if missing => "there is neither bash nor sh in $PATH: \
                 send `argv` to run a program without a shell"
                 .to_owned(),
@@ -132,7 +125,8 @@ impl Program {
                     format!("{name}: {source}")
                 }
             }
-        }
+        };
+        NotStarted { message, kind: source.kind() }
     }
 
     /// The program as a person would type it, at most [`CONTENT`] bytes of it.
@@ -171,40 +165,33 @@ fn candidates(
     })
 }
 
-/// A name with a slash is a path from `cwd`; any other is looked for in the absolute directories
-/// of `path`.
-fn find(name: &OsStr, path: &OsStr, cwd: &Path) -> io::Result<PathBuf> {
-    if name.as_encoded_bytes().contains(&b'/') {
-        return Ok(cwd.join(name));
-    }
-    std::env::split_paths(path)
-        .filter(|directory| directory.is_absolute())
-        .map(|directory| directory.join(name))
-        .find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
-        .ok_or_else(|| {
-            let message = format!("{}: executable file not found in $PATH", name.display());
-            io::Error::new(io::ErrorKind::NotFound, message)
-        })
+/// What a program reads from that is to read nothing.
+pub(crate) fn nothing() -> io::Result<OwnedFd> {
+    // Not waiting for anybody, should somebody have put a pipe in its place.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let device = open("/dev/null", flags, Mode::empty());
+    // Where there is no such device, a pipe without a writer is as empty.
+    device.or_else(|_| io::pipe().map(|(reader, _)| reader.into()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn places(name: &str, path: &str, cwd: &str) -> Vec<String> {
+        let places = candidates(name, OsStr::new(path), Path::new(cwd));
+        places.map(|place| place.unwrap().path.into_string().unwrap()).collect()
+    }
+
     #[test]
     fn only_absolute_directories_are_searched() {
-        let found = find(OsStr::new("sh"), OsStr::new("/nowhere:/bin"), Path::new("/")).unwrap();
-        assert_eq!(found, Path::new("/bin/sh"));
-        for path in ["", ".", "bin", "/nowhere"] {
-            let error = find(OsStr::new("sh"), OsStr::new(path), Path::new("/")).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::NotFound);
-        }
+        assert_eq!(places("sh", "/nowhere:bin:.::/bin", "/"), ["/nowhere/sh", "/bin/sh"]);
+        assert!(places("sh", "", "/").is_empty());
     }
 
     #[test]
     fn a_path_starts_from_the_working_directory() {
-        let found = |name| find(OsStr::new(name), OsStr::new("/bin"), Path::new("/srv")).unwrap();
-        assert_eq!(found("./run"), Path::new("/srv/./run"));
-        assert_eq!(found("/bin/run"), Path::new("/bin/run"));
+        assert_eq!(places("./run", "/bin", "/srv"), ["/srv/./run"]);
+        assert_eq!(places("/bin/run", "/bin", "/srv"), ["/bin/run"]);
     }
 }

@@ -1,9 +1,7 @@
 use std::{
     collections::HashMap,
     future::Future,
-    io,
     pin::Pin,
-    process::{ChildStderr, ChildStdout, Command},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicI32},
     task::{Context, Poll},
 };
@@ -66,15 +64,6 @@ impl Exit {
     }
 }
 
-/// A child that was started.
-#[derive(Debug)]
-pub(crate) struct Started {
-    pub(crate) pid: Pid,
-    pub(crate) stdout: Option<ChildStdout>,
-    pub(crate) stderr: Option<ChildStderr>,
-    pub(crate) exited: Exited,
-}
-
 /// Resolves when the child has ended, for everybody who holds a copy.
 #[derive(Debug, Clone)]
 pub(crate) struct Exited {
@@ -111,19 +100,6 @@ impl Future for Exited {
 }
 
 impl Reaper {
-    pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Started> {
-        let mut children = self.children();
-        osb_sys::rlimit::restore(command);
-        let mut child = command.spawn()?;
-        let pid = Pid::from_child(&child);
-        let (sender, exited) = Exited::channel();
-        children.running.insert(pid, sender);
-        drop(children);
-        spawn::make_expendable(pid);
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        Ok(Started { pid, stdout, stderr, exited })
-    }
-
     /// Starts a program as the leader of a session. This waits for the program to be read, so it
     /// is for a thread that may wait.
     pub(crate) fn start(

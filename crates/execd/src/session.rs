@@ -8,7 +8,6 @@
 
 mod driver;
 mod host;
-mod offspring;
 mod queue;
 mod report;
 mod shell;
@@ -16,7 +15,7 @@ mod state;
 mod statement;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -32,11 +31,12 @@ use osb_api::execd::{CreateSession, Event, RunInSession, SessionCreated};
 use osb_sys::fs;
 use tokio::{
     sync::{Semaphore, mpsc, oneshot},
-    task::{JoinHandle, spawn_blocking},
+    task::JoinHandle,
 };
 use uuid::Uuid;
 
 use crate::{
+    blocking::blocking,
     command::OnDisconnect,
     daemon::Daemon,
     error::ApiError,
@@ -93,6 +93,15 @@ impl Sessions {
         Some(interrupted.await.unwrap_or(false))
     }
 
+    fn check_room(&self) -> Result<(), ApiError> {
+        if self.all().len() < SESSIONS {
+            return Ok(());
+        }
+        Err(ApiError::refused(format!(
+            "there are {SESSIONS} sessions: delete one before you create another"
+        )))
+    }
+
     fn all(&self) -> MutexGuard<'_, HashMap<String, Session>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,40 +110,38 @@ impl Sessions {
 /// `POST /session`.
 async fn create(State(daemon): State<Arc<Daemon>>, content: Body) -> Result<Response, ApiError> {
     let asked: Option<Option<CreateSession>> = body::optional_json(content).await?;
-    let env = daemon.environment.for_command(&std::collections::BTreeMap::new());
-    let cwd = match asked.flatten().and_then(|asked| asked.cwd).filter(|cwd| !cwd.is_empty()) {
-        None => daemon.environment.workdir().to_owned(),
-        Some(given) => {
-            if given.contains('\0') {
-                return Err(ApiError::invalid("`cwd` is not a path"));
-            }
-            let cwd = daemon.environment.path_with(&given, &env);
-            let made = cwd.clone();
-            spawn_blocking(move || fs::create_dir_all(made))
-                .await
-                .map_err(|error| ApiError::runtime(&error))?
-                .map_err(|error| ApiError::runtime(&error))?;
-            cwd
-        }
-    };
-    let mut all = daemon.sessions.all();
-    if all.len() >= SESSIONS {
-        return Err(ApiError::refused(format!(
-            "there are {SESSIONS} sessions: delete one before you create another"
-        )));
-    }
-    let states = Arc::clone(&daemon.sessions.states);
-    let host =
-        Host::start(&daemon, Birth { cwd, env, identity: None }, states).map_err(|error| {
-            ApiError::refused(format!("cannot start bash, which a session needs: {error}"))
-        })?;
+    let asked = asked.flatten().and_then(|asked| asked.cwd).filter(|cwd| !cwd.is_empty());
+    daemon.sessions.check_room()?;
+    let worker = Arc::clone(&daemon);
+    let host = blocking(move || begin(&worker, asked)).await?;
+    daemon.sessions.check_room()?;
     let (mailbox, messages) = mpsc::unbounded_channel();
     let goes_on = daemon.commands.settings.on_disconnect != OnDisconnect::End;
     let task = daemon.tasks.spawn(queue::serve(host, messages, goes_on));
     let session = Session { mailbox, places: Arc::new(Semaphore::new(RUNS)), task };
     let session_id = Uuid::new_v4().to_string();
-    all.insert(session_id.clone(), session);
+    daemon.sessions.all().insert(session_id.clone(), session);
     Ok(reply::json(&SessionCreated { session_id }))
+}
+
+/// Starts the shell of a session. This looks at files, so it is for a thread that may wait.
+fn begin(daemon: &Arc<Daemon>, cwd: Option<String>) -> Result<Host, ApiError> {
+    let env = daemon.environment.for_command(&BTreeMap::new());
+    let cwd = match cwd {
+        None => daemon.environment.workdir().to_owned(),
+        Some(given) if given.contains('\0') => {
+            return Err(ApiError::invalid("`cwd` is not a path"));
+        }
+        Some(given) => {
+            let cwd = daemon.environment.path_with(&given, &env);
+            fs::create_dir_all(&cwd).map_err(|error| ApiError::runtime(&error))?;
+            cwd
+        }
+    };
+    let birth = Birth { cwd, env, identity: daemon.default_identity.as_deref().cloned() };
+    Host::start(daemon, birth, Arc::clone(&daemon.sessions.states)).map_err(|error| {
+        ApiError::refused(format!("cannot start bash, which a session needs: {error}"))
+    })
 }
 
 /// `POST /session/{id}/run`.
@@ -152,14 +159,18 @@ async fn run(
     }
     let timeout = u64::try_from(timeout.unwrap_or(0))
         .map_err(|_| ApiError::invalid("`timeout` is negative"))?;
-    let env = daemon.environment.for_command(&std::collections::BTreeMap::new());
-    let cwd = cwd.filter(|cwd| !cwd.is_empty()).map(|given| {
-        let cwd = daemon.environment.path_with(&given, &env);
-        let is_there = !given.contains('\0') && cwd.is_dir();
-        let refusal = || ApiError::invalid(format!("`cwd` {given:?} is not a directory"));
-        is_there.then_some(cwd).ok_or_else(refusal)
-    });
-    let text = Text { command, cwd: cwd.transpose()?, env };
+    let worker = Arc::clone(&daemon);
+    let text = blocking(move || {
+        let env = worker.environment.for_command(&BTreeMap::new());
+        let cwd = cwd.filter(|cwd| !cwd.is_empty()).map(|given| {
+            let cwd = worker.environment.path_with(&given, &env);
+            let is_there = !given.contains('\0') && cwd.is_dir();
+            let refusal = || ApiError::invalid(format!("`cwd` {given:?} is not a directory"));
+            is_there.then_some(cwd).ok_or_else(refusal)
+        });
+        Ok(Text { command, cwd: cwd.transpose()?, env })
+    })
+    .await?;
 
     let (client, stream) = events::channel();
     let mut first = Vec::new();

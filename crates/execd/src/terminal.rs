@@ -22,6 +22,7 @@ use osb_api::execd::{CreatePty, PtyCreated, PtyMode};
 pub(crate) use registry::Terminals;
 
 use crate::{
+    blocking::blocking,
     daemon::Daemon,
     error::ApiError,
     reply,
@@ -41,10 +42,13 @@ pub(crate) fn routes() -> Router<Arc<Daemon>> {
 /// `POST /pty`.
 async fn create(State(daemon): State<Arc<Daemon>>, content: Body) -> Result<Response, ApiError> {
     let asked: Option<CreatePty> = body::optional_json(content).await?;
-    let order = Order::new(&daemon, asked.unwrap_or_default())?;
-    let cwd = order.cwd.clone();
-    let made = tokio::task::spawn_blocking(move || osb_sys::fs::create_dir_all(cwd)).await;
-    made.map_err(|error| ApiError::runtime(&error))?.map_err(|error| ApiError::runtime(&error))?;
+    let worker = Arc::clone(&daemon);
+    let order = blocking(move || {
+        let order = Order::new(&worker, asked.unwrap_or_default())?;
+        osb_sys::fs::create_dir_all(&order.cwd).map_err(|error| ApiError::runtime(&error))?;
+        Ok(order)
+    })
+    .await?;
     let terminal = Terminals::add(&daemon, order)?;
     let created = PtyCreated { session_id: terminal.id.to_string() };
     Ok((StatusCode::CREATED, reply::json(&created)).into_response())

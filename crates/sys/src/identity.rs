@@ -1,6 +1,6 @@
 //! Running a program as another user.
 
-use std::{io, os::unix::process::CommandExt, process::Command};
+use std::io;
 
 use rustix::{
     process::{Gid, Uid},
@@ -26,15 +26,6 @@ impl Identity {
         set_thread_groups(&groups)?;
         set_thread_res_gid(gid, gid, gid)?;
         set_thread_res_uid(uid, uid, uid)
-    }
-
-    /// Makes `command` run with this identity. The working directory is entered before, with the
-    /// rights of the caller.
-    pub fn apply(self, command: &mut Command) {
-        let become_user = move || self.put_on().map_err(io::Error::from_raw_os_error);
-        // SAFETY: between fork and exec the closure makes three system calls and reads a vector
-        // that was filled before; it neither allocates nor takes a lock.
-        unsafe { command.pre_exec(become_user) };
     }
 
     /// Makes this process run with this identity: a child that is about to become a program, with

@@ -1,6 +1,6 @@
 //! How many descriptors this process and those that it starts may have.
 
-use std::{io, os::unix::process::CommandExt, process::Command, sync::OnceLock};
+use std::{io, sync::OnceLock};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -20,13 +20,4 @@ pub fn raise() -> io::Result<()> {
 /// The limit for programs that are started, if it is not that of this process.
 pub fn original() -> Option<Rlimit> {
     ORIGINAL.get().copied()
-}
-
-/// Gives a command the limit that this process was started with.
-pub fn restore(command: &mut Command) {
-    if let Some(limit) = original() {
-        // SAFETY: between fork and exec the closure makes one system call, with a value that it owns;
-        // it neither allocates nor takes a lock.
-        unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Nofile, limit)?)) };
-    }
 }

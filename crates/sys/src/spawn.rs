@@ -47,12 +47,16 @@ pub struct Candidate {
     pub name: CString,
 }
 
-/// The three descriptors that a program starts with. It gets no others.
+/// The descriptors that a program starts with. It gets no others.
 #[derive(Debug, Clone, Copy)]
-pub struct Streams<'fd> {
-    pub input: BorrowedFd<'fd>,
-    pub output: BorrowedFd<'fd>,
-    pub errors: BorrowedFd<'fd>,
+pub enum Streams<'fd> {
+    Apart {
+        input: BorrowedFd<'fd>,
+        output: BorrowedFd<'fd>,
+        errors: BorrowedFd<'fd>,
+    },
+    /// A terminal in place of all three, which will be that of the program's session.
+    Terminal(BorrowedFd<'fd>),
 }
 
 /// Why a program did not start.
@@ -70,13 +74,30 @@ pub enum SpawnError {
     Execute(#[source] io::Error),
 }
 
+impl SpawnError {
+    /// What kind of error of the system it was.
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Process(source)
+            | Self::Prepare(source)
+            | Self::Directory(source)
+            | Self::Identity(source)
+            | Self::Execute(source) => source.kind(),
+        }
+    }
+}
+
 /// Starts a program as the leader of a session and of a process group of its own, with all signals
 /// as they are by default.
 ///
 /// The caller waits for the child, also for one that could not become the program. Its number is
 /// in `pid` before it exists for anybody else, so whoever waits in another thread can know it.
 pub fn spawn(program: &Program, streams: Streams<'_>, pid: &AtomicI32) -> Result<Pid, SpawnError> {
-    let streams = [streams.input, streams.output, streams.errors].map(|fd| fd.as_raw_fd());
+    let (streams, in_terminal) = match streams {
+        Streams::Apart { input, output, errors } => ([input, output, errors], false),
+        Streams::Terminal(terminal) => ([terminal; 3], true),
+    };
+    let streams = streams.map(|fd| fd.as_raw_fd());
     if (0..3).zip(streams).any(|(number, fd)| fd < 3 && fd != number) {
         // One would overwrite the other.
         return Err(SpawnError::Prepare(io::ErrorKind::InvalidInput.into()));
@@ -90,6 +111,7 @@ pub fn spawn(program: &Program, streams: Streams<'_>, pid: &AtomicI32) -> Result
     let mut child = Child {
         program,
         streams,
+        in_terminal,
         argv,
         envp,
         expendable: expendable(),
@@ -122,6 +144,8 @@ pub fn spawn(program: &Program, streams: Streams<'_>, pid: &AtomicI32) -> Result
 struct Child<'a> {
     program: &'a Program,
     streams: [RawFd; 3],
+    /// The streams are a terminal, which is to be the program's own.
+    in_terminal: bool,
     /// Ends with a null pointer; the first is set for each candidate.
     argv: Vec<*const c_char>,
     /// Ends with a null pointer.
@@ -167,6 +191,10 @@ impl Child<'_> {
             // SAFETY: the table of descriptors is this process's own. The first three are
             // overwritten on purpose, and none of those still to come is among them.
             check(unsafe { libc::dup2(fd, number) }, SpawnError::Prepare)?;
+        }
+        if self.in_terminal {
+            // SAFETY: takes a descriptor and a number, and touches no memory.
+            check(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) }, SpawnError::Prepare)?;
         }
         // What we opened is marked already; this is for what we inherited. Old kernels lack it.
         drop(crate::exec::close_on_exec_from(3));
@@ -239,16 +267,6 @@ fn expendable() -> Option<&'static CStr> {
     score.as_deref()
 }
 
-/// Makes a process more expendable than this one, where it was started in another way than by
-/// [`spawn`].
-pub fn make_expendable(pid: Pid) {
-    if let Some(score) = expendable() {
-        let path = format!("/proc/{}/oom_score_adj", pid.as_raw_pid());
-        // It may have ended, or there may be no such file; then there is nothing to say.
-        drop(crate::fs::write(path, score.to_bytes()));
-    }
-}
-
 fn block_signals() -> libc::sigset_t {
     let (mut all, mut before) = (no_signals(), no_signals());
     // SAFETY: the set is initialized and ours.
@@ -303,8 +321,8 @@ mod tests {
     fn start(program: &Program) -> (Result<Pid, SpawnError>, String) {
         let (mut reader, writer) = io::pipe().unwrap();
         let null = File::open("/dev/null").unwrap();
-        let streams =
-            Streams { input: null.as_fd(), output: writer.as_fd(), errors: writer.as_fd() };
+        let output = writer.as_fd();
+        let streams = Streams::Apart { input: null.as_fd(), output, errors: output };
         let pid = AtomicI32::new(0);
         let spawned = spawn(program, streams, &pid);
         drop(writer);

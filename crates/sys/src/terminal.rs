@@ -2,18 +2,13 @@
 
 use std::{
     io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::process::CommandExt,
-    },
-    process::Command,
+    os::fd::{AsFd, OwnedFd},
 };
 
 use rustix::{
     fs::{Gid, OFlags, Uid, fchown, fcntl_setfl},
-    process::{Pid, ioctl_tiocsctty, setsid},
+    process::Pid,
     pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt},
-    stdio::stdin,
     termios::{Winsize, tcgetpgrp, tcsetwinsize},
 };
 
@@ -31,7 +26,7 @@ pub struct Size {
 pub struct Terminal {
     /// Ours: what the program prints is read here. It never blocks.
     pub controller: OwnedFd,
-    /// The program's, to be given away with [`enter`].
+    /// The program's, to be given away as [`Streams::Terminal`](crate::spawn::Streams::Terminal).
     pub program: OwnedFd,
 }
 
@@ -62,35 +57,30 @@ pub fn foreground(controller: impl AsFd) -> io::Result<Pid> {
     Ok(tcgetpgrp(controller)?)
 }
 
-/// Makes `command` run in a terminal, as the leader of a session of its own. It must not have been
-/// given a process group. The terminal stays open as long as `command` does.
-pub fn enter(command: &mut Command, program: OwnedFd) -> io::Result<()> {
-    command.stdin(program.try_clone()?).stdout(program.try_clone()?).stderr(program);
-    let lead = || {
-        setsid()?;
-        Ok(ioctl_tiocsctty(stdin())?)
-    };
-    // SAFETY: between fork and exec the closure makes two system calls; it neither allocates nor
-    // takes a lock.
-    unsafe { command.pre_exec(lead) };
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, io::Read};
+    use std::{fs::File, io::Read, sync::atomic::AtomicI32};
+
+    use rustix::process::{WaitOptions, waitpid};
 
     use super::*;
+    use crate::spawn::{Candidate, Program, Streams, spawn};
 
     #[test]
     fn a_program_finds_itself_in_a_terminal_of_the_given_size() {
         let Terminal { controller, program } = open(Size { cols: 97, rows: 31 }, None).unwrap();
-        let mut command = crate::command::command("/bin/sh");
-        command.args(["-c", "stty size; exec < /dev/tty && echo controlled"]);
-        enter(&mut command, program).unwrap();
-        let mut child = command.spawn().unwrap();
-        drop(command);
-        assert!(child.wait().unwrap().success());
+        let shell = Program {
+            candidates: vec![Candidate { path: c"/bin/sh".into(), name: c"sh".into() }],
+            arguments: vec![c"-c".into(), c"stty size; exec < /dev/tty && echo controlled".into()],
+            variables: vec![c"PATH=/usr/bin:/bin".into()],
+            directory: c"/".into(),
+            identity: None,
+        };
+        let streams = Streams::Terminal(program.as_fd());
+        let child = spawn(&shell, streams, &AtomicI32::new(0)).unwrap();
+        drop(program);
+        let (_, status) = waitpid(Some(child), WaitOptions::empty()).unwrap().unwrap();
+        assert_eq!(status.exit_status(), Some(0));
         let mut said = Vec::new();
         // It ends in an error: that is how the kernel says that the other end is closed.
         File::from(controller).read_to_end(&mut said).unwrap_err();

@@ -9,7 +9,7 @@ use super::{registry::Command, settings::OnDisconnect, start::Deadline};
 use crate::{
     daemon::Daemon,
     events::{self, now, outcome},
-    family,
+    family::Family,
     output::{Budget, Output, Pace, READ},
     reaper::Exited,
 };
@@ -35,7 +35,7 @@ impl Foreground {
     /// with it, unless execd was told otherwise.
     pub(super) async fn follow(mut self, client: mpsc::Sender<Bytes>) {
         // Beside the sending: a client that does not read must not extend the time.
-        let mut deadline = pin!(self.deadline.enforce());
+        let mut deadline = pin!(self.deadline.clone().enforce());
         let sent = tokio::select! {
             sent = self.send(&client) => sent,
             () = client.closed() => Err(Gone),
@@ -107,13 +107,14 @@ impl Foreground {
 
     /// Goes on without a client, until the command has ended.
     async fn run_on(&mut self) {
-        let (daemon, leader) = (Arc::clone(&self.daemon), self.leader);
+        let daemon = Arc::clone(&self.daemon);
+        let mut exited = self.exited.clone();
+        let family = Family::of(self.leader, exited.clone());
         let ending = async {
             if daemon.commands.settings.on_disconnect == OnDisconnect::End {
-                family::interrupt(leader).await;
+                family.interrupt().await;
             }
         };
-        let mut exited = self.exited.clone();
         let reading = async {
             tokio::select! {
                 () = self.discard(Pace::Full) => {}

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use axum::{extract::State, response::Response};
 use http::Uri;
 
-use crate::{daemon::Daemon, error::ApiError, family, reply, request::Parameters};
+use crate::{daemon::Daemon, error::ApiError, reply, request::Parameters};
 
 /// `DELETE /command` and `DELETE /code`: ends whatever runs under the id. Answers once it is gone.
 pub(crate) async fn interrupt(
@@ -26,11 +26,11 @@ impl super::Commands {
     /// Ends a command with all that comes from it. None if it is not known.
     async fn interrupt(&self, daemon: &Daemon, id: &str) -> Option<Result<(), ApiError>> {
         let command = self.get(id)?;
-        let Some(leader) = command.leader() else {
+        let Some(family) = command.family() else {
             return Some(Err(ApiError::refused(format!("the command {id} is not running"))));
         };
         // A task of its own: what is begun is brought to its end, whoever waits for it.
-        drop(daemon.tasks.spawn(family::interrupt(leader)).await);
+        drop(daemon.tasks.spawn(async move { family.interrupt().await }).await);
         command.settled().await;
         Some(Ok(()))
     }

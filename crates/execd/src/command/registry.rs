@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::settings::Settings;
 use crate::{
     events,
+    family::Family,
     program::Program,
     reaper::{Ended, Exit, Exited},
     retained::Retained,
@@ -154,10 +155,12 @@ impl Command {
         })
     }
 
-    /// The first process of the command, while it runs.
-    pub(super) fn leader(&self) -> Option<Pid> {
+    /// The processes of the command, while it runs.
+    pub(super) fn family(&self) -> Option<Family> {
         match &self.fate {
-            Fate::Started { leader, exited } if exited.ended().is_none() => Some(*leader),
+            Fate::Started { leader, exited } if exited.ended().is_none() => {
+                Some(Family::of(*leader, exited.clone()))
+            }
             Fate::Started { .. } | Fate::NotStarted { .. } => None,
         }
     }

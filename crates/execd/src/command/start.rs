@@ -1,5 +1,4 @@
 use std::{
-    fs::File,
     future::pending,
     io,
     os::fd::{AsFd, OwnedFd},
@@ -27,11 +26,13 @@ use super::{
     request::{self, Order},
 };
 use crate::{
+    blocking::blocking,
     daemon::Daemon,
     error::ApiError,
     events::{failure, now},
-    family,
+    family::Family,
     output::{Budget, Output},
+    program::nothing,
     reaper::Exited,
     retained::Retained,
 };
@@ -49,8 +50,7 @@ pub(super) enum Started {
 pub(super) async fn start(daemon: &Arc<Daemon>, asked: RunCommand) -> Result<Started, ApiError> {
     let worker = Arc::clone(daemon);
     // Where the directory or the program lie may be far away, and slow.
-    let launched = tokio::task::spawn_blocking(move || launch(&worker, asked));
-    match launched.await.map_err(|error| ApiError::runtime(&error))?? {
+    match blocking(move || launch(&worker, asked)).await? {
         Launched::Not { asked, error } => {
             let command = daemon.commands.add_failed(asked, error.clone());
             let mut frames = first_frames(&command);
@@ -110,8 +110,6 @@ fn launch(daemon: &Daemon, asked: RunCommand) -> Result<Launched, ApiError> {
 /// The error is for the client.
 fn spawn(daemon: &Daemon, order: Order) -> Result<Spawned, String> {
     let say = |error: io::Error| error.to_string();
-    let asked = order.launch.program.clone();
-    let program = order.launch.program().map_err(say)?;
     let (output, for_output) = pipe(End::Reader).map_err(say)?;
     let (errors, for_errors) = if order.background {
         (None, None)
@@ -120,13 +118,13 @@ fn spawn(daemon: &Daemon, order: Order) -> Result<Spawned, String> {
         (Some(errors), Some(for_errors))
     };
     let (for_input, input) = input(order.stdin).map_err(say)?;
-    let streams = Streams {
+    let streams = Streams::Apart {
         input: for_input.as_fd(),
         output: for_output.as_fd(),
         errors: for_errors.as_ref().unwrap_or(&for_output).as_fd(),
     };
-    let started = daemon.reaper.start(&program, streams);
-    let (pid, exited) = started.map_err(|error| asked.explain(&error))?;
+    let started = order.launch.start(&daemon.reaper, streams);
+    let (pid, exited) = started.map_err(|error| error.to_string())?;
     Ok(Spawned { pid, exited, output, errors, input })
 }
 
@@ -150,12 +148,7 @@ fn pipe(ours: End) -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// What a command reads from: nothing, or a pipe that its text is to be written to.
 fn input(text: Option<String>) -> io::Result<(OwnedFd, Option<(OwnedFd, String)>)> {
-    let Some(text) = text else {
-        // Where there is no such device, a pipe without a writer is as empty.
-        let nothing = File::open("/dev/null").map(OwnedFd::from);
-        let nothing = nothing.or_else(|_| pipe(End::Writer).map(|(_, reader)| reader))?;
-        return Ok((nothing, None));
-    };
+    let Some(text) = text else { return Ok((nothing()?, None)) };
     let (writer, reader) = pipe(End::Writer)?;
     Ok((reader, Some((writer, text))))
 }
@@ -170,7 +163,8 @@ impl Child {
             daemon.tasks.spawn(feed(pipe, text, exited.clone()));
         }
         let budget = output_limit.map(|limit| Arc::new(Budget::new(limit)));
-        let deadline = Deadline { leader: pid, at: timeout.map(|timeout| began + timeout) };
+        let at = timeout.map(|timeout| began + timeout);
+        let deadline = Deadline { leader: pid, exited: exited.clone(), at };
         let Some(errors) = errors else {
             let pipe = Receiver::from_owned_fd_unchecked(output)?;
             let log = Arc::new(Retained::new(daemon.commands.settings.log_limit));
@@ -210,9 +204,10 @@ async fn feed(mut pipe: Sender, text: String, exited: Exited) {
 }
 
 /// When a command is killed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Deadline {
     leader: Pid,
+    exited: Exited,
     at: Option<Instant>,
 }
 
@@ -221,7 +216,7 @@ impl Deadline {
     pub(super) async fn enforce(self) {
         if let Some(at) = self.at {
             sleep_until(at).await;
-            family::kill(self.leader).await;
+            Family::of(self.leader, self.exited).kill().await;
         }
         pending::<()>().await;
     }

@@ -11,7 +11,7 @@ pub(super) struct Table(BTreeMap<i32, Row>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) pid: Pid,
-    parent: Option<Pid>,
+    pub(super) parent: Option<Pid>,
     pub(super) group: Option<Pid>,
     /// None for the first processes of a machine or of a namespace.
     pub(super) session: Option<Pid>,
@@ -29,6 +29,10 @@ impl Table {
 
     pub(super) fn get(&self, pid: Pid) -> Option<&Row> {
         self.0.get(&pid.as_raw_pid())
+    }
+
+    pub(super) fn children(self, parent: Pid) -> Vec<Row> {
+        self.0.into_values().filter(|row| row.parent == Some(parent)).collect()
     }
 
     /// Those that belong, and everybody who comes from one of them.
@@ -58,19 +62,21 @@ impl Row {
     }
 
     /// `pid (name) state parent group session …`, where the name is any bytes at all, with the
-    /// beginning as the twenty-second field (`proc_pid_stat`(5)).
+    /// number of threads as the twentieth field and the beginning as the twenty-second (`proc_pid_stat`(5)).
     fn parse(pid: Pid, stat: &[u8]) -> Option<Self> {
         let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
         let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
         let mut fields = fields.split_ascii_whitespace();
-        let state = fields.next()?;
-        if ["Z", "X", "x"].contains(&state) {
-            return None;
-        }
+        let has_ended = ["Z", "X", "x"].contains(&fields.next()?);
         let parent = fields.next()?.parse().ok()?;
         let group = fields.next()?.parse().ok()?;
         let session = fields.next()?.parse().ok()?;
-        let began = fields.nth(15)?.parse().ok()?;
+        let threads: u64 = fields.nth(13)?.parse().ok()?;
+        // The first thread may have ended before the others, and then the process has not.
+        if has_ended && threads <= 1 {
+            return None;
+        }
+        let began = fields.nth(1)?.parse().ok()?;
         let process = |number: i32| Pid::from_raw(number).filter(|_| number > 0);
         let (parent, group, session) = (process(parent), process(group), process(session));
         Some(Self { pid, parent, group, session, began })
@@ -126,6 +132,21 @@ mod tests {
         assert_eq!(row.parent, rustix::process::getppid());
         assert_eq!(row.session, Some(rustix::process::getsid(None).unwrap()));
         assert_eq!(Row::read(own), Some(row));
+    }
+
+    #[test]
+    fn a_process_is_alive_as_long_as_one_of_its_threads() {
+        let stat = |state: &str, threads: u32| {
+            let text = format!("7 (a) {state} 3 4 5 0 0 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 99 0");
+            Row::parse(pid(7), text.as_bytes())
+        };
+        for (state, threads, is_alive) in
+            [("S", 1, true), ("Z", 1, false), ("Z", 2, true), ("X", 0, false)]
+        {
+            let row = stat(state, threads);
+            assert_eq!(row.is_some(), is_alive, "{state} {threads}");
+            assert!(row.is_none_or(|row| row.began == 99));
+        }
     }
 
     proptest! {

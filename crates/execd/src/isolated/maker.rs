@@ -1,17 +1,15 @@
 //! execd's line to the isolator.
 
 use std::{
+    collections::BTreeMap,
     io,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::process::CommandExt,
-    },
-    process::Stdio,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use osb_sys::{line::Line, message};
+use osb_sys::{line::Line, message, spawn::Streams};
 use rustix::thread::{CapabilitySet, capabilities};
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,6 +17,7 @@ use crate::{
     daemon::Daemon,
     error::ApiError,
     isolator::{Open, Reply, Request},
+    program::{Launch, Program, nothing},
 };
 
 /// How many sessions may wait to be made.
@@ -120,11 +119,20 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN;
 /// Starts an isolator of our own.
 fn start(daemon: &Arc<Daemon>) -> io::Result<OwnedFd> {
     let (ours, theirs) = message::channel()?;
-    let mut command = osb_sys::command::command("/proc/self/exe");
-    // Its own group, as everything has that is asked to end together.
-    command.process_group(0);
-    command.arg("--isolator").stdin(Stdio::from(theirs)).stdout(Stdio::null());
-    daemon.reaper.spawn(&mut command)?;
+    let launch = Launch {
+        program: Program::Argv(vec!["/proc/self/exe".to_owned(), "--isolator".to_owned()]),
+        cwd: PathBuf::from("/"),
+        env: BTreeMap::new(),
+        identity: None,
+    };
+    // It prints nothing.
+    let nothing = nothing()?;
+    let streams = Streams::Apart {
+        input: theirs.as_fd(),
+        output: nothing.as_fd(),
+        errors: rustix::stdio::stderr(),
+    };
+    launch.start(&daemon.reaper, streams).map_err(io::Error::other)?;
     Ok(ours)
 }
 

@@ -9,15 +9,16 @@ use std::{
 };
 
 use axum::body::Bytes;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    task::spawn_blocking,
     time::{Instant, interval, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     driver::{EXIT_TRAP, quoted},
-    offspring,
     report::Report,
     shell::{Birth, Shell},
     state::{ExitTrap, State},
@@ -26,7 +27,9 @@ use crate::{
     daemon::Daemon,
     env,
     events::{self, outcome},
+    family::{self, Child},
     output::{Pace, READ},
+    program::NotStarted,
     reaper::Exit,
 };
 use osb_api::execd::Event;
@@ -68,7 +71,7 @@ pub(super) struct Host {
 #[derive(Debug)]
 struct Running {
     /// Children of the shell that are older than the run.
-    spared: HashSet<(Pid, u64)>,
+    spared: HashSet<Child>,
     ended: Option<Exit>,
     /// The shell left before it took the text.
     untaken: bool,
@@ -106,13 +109,14 @@ pub(super) enum Broken {
 }
 
 impl Host {
-    /// Starts the shell of a new session. Its states are kept as far as there is room.
+    /// Starts the shell of a new session, as [`Shell::start`]. Its states are kept as far as there
+    /// is room.
     pub(super) fn start(
         daemon: &Arc<Daemon>,
         birth: Birth,
         room: Arc<Semaphore>,
-    ) -> io::Result<Self> {
-        let shell = Shell::spawn(daemon, birth.clone())?;
+    ) -> Result<Self, NotStarted> {
+        let shell = Shell::start(daemon, birth.clone())?;
         Ok(Self {
             daemon: Arc::clone(daemon),
             seen: birth.env.clone(),
@@ -126,6 +130,10 @@ impl Host {
             rearm: false,
             run: None,
         })
+    }
+
+    pub(super) fn ending(&self) -> CancellationToken {
+        self.daemon.ending.clone()
     }
 
     /// Takes care of the shell between runs. What it prints then is for nobody.
@@ -157,7 +165,7 @@ impl Host {
         self.settled = false;
         // Whatever was left without an end belongs to nobody.
         shell.finish(&mut Vec::new());
-        let spared = offspring::children(shell.pid);
+        let spared = family::children(shell.pid);
         self.run = Some(Running { spared, ended: None, untaken: false });
         shell.send(&script);
         let mut ping = events::pings(began);
@@ -197,11 +205,11 @@ impl Host {
     ///
     /// Its output is added to `frames`, but no more than fits.
     pub(super) async fn give_up(&mut self, polite: bool, frames: &mut Vec<u8>, most: usize) {
-        let (Some(run), Some(shell)) = (self.run.take(), &mut self.shell) else { return };
+        let (Some(mut run), Some(shell)) = (self.run.take(), &mut self.shell) else { return };
         if run.ended.is_some() || shell.exit.is_some() {
             return;
         }
-        let (pid, spared) = (shell.pid, run.spared.clone());
+        let offspring = shell.offspring(std::mem::take(&mut run.spared));
         self.run = Some(run);
         let mut kill_at = Instant::now();
         // First the shell, which hears of it when its program ends, and then the program.
@@ -213,9 +221,9 @@ impl Host {
         }
         if polite {
             kill_at += POLITE;
-            offspring::signal(pid, &spared, Signal::TERM);
+            offspring.ask().await;
         } else {
-            offspring::kill(pid, &spared);
+            offspring.kill().await;
         }
         let ending = async {
             let mut look = interval(LOOK);
@@ -225,7 +233,7 @@ impl Host {
                 tokio::select! {
                     _ = shell.happening(Some(&mut output)) => {}
                     now = look.tick() => if now >= kill_at {
-                        offspring::kill(pid, &spared);
+                        offspring.kill().await;
                     },
                 }
                 if frames.len() + output.len() <= most {
@@ -242,7 +250,7 @@ impl Host {
         let Some(shell) = &mut self.shell else { return };
         if shell.exit.is_none() {
             // Only a program that the shell waited for had its moment; jobs have not.
-            offspring::kill(pid, &spared);
+            offspring.kill().await;
         }
         if !ended || untaken {
             shell.signal(Signal::KILL);
@@ -255,7 +263,7 @@ impl Host {
     /// Ends the shell and all that comes from it.
     pub(super) async fn end(mut self) {
         if let Some(mut shell) = self.shell.take() {
-            shell.kill_all();
+            shell.family().kill().await;
             drop(timeout(GRACE, shell.ended()).await);
         }
     }
@@ -264,7 +272,7 @@ impl Host {
     async fn ready(&mut self) -> Result<(), String> {
         for _ in 0..2 {
             if self.shell.as_ref().is_none_or(|shell| shell.exit.is_some()) {
-                self.begin_again().map_err(|error| error.to_string())?;
+                self.begin_again().await.map_err(|error| error.to_string())?;
             }
             let settling = async {
                 while !self.settled && self.shell.as_ref().is_some_and(|it| it.exit.is_none()) {
@@ -287,7 +295,7 @@ impl Host {
     }
 
     /// Starts another shell, with the last state that is known.
-    fn begin_again(&mut self) -> io::Result<()> {
+    async fn begin_again(&mut self) -> Result<(), NotStarted> {
         self.settled = false;
         self.telling = Telling::Nothing;
         self.rearm = false;
@@ -299,7 +307,9 @@ impl Host {
         } else {
             self.seen = birth.env.clone();
         }
-        self.shell = Some(Shell::spawn(&self.daemon, birth)?);
+        let daemon = Arc::clone(&self.daemon);
+        let started = spawn_blocking(move || Shell::start(&daemon, birth)).await;
+        self.shell = Some(started.map_err(io::Error::from)??);
         self.restore();
         Ok(())
     }

@@ -6,6 +6,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot},
     time::{Instant, sleep, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::host::{Broken, Host, Text};
 use crate::{
@@ -51,6 +52,8 @@ pub(super) struct Queue {
     waiting: VecDeque<Order>,
     /// Runs go on without their clients.
     goes_on: bool,
+    /// execd is about to end, and no other run begins.
+    ending: CancellationToken,
 }
 
 /// Runs what is asked for until nobody can ask any more, and ends the shell.
@@ -59,7 +62,7 @@ pub(super) async fn serve(
     mailbox: mpsc::UnboundedReceiver<Message>,
     goes_on: bool,
 ) {
-    let mut queue = Queue { mailbox, waiting: VecDeque::new(), goes_on };
+    let mut queue = Queue { mailbox, waiting: VecDeque::new(), goes_on, ending: host.ending() };
     while let Some(order) = queue.next(&mut host).await {
         execute(&mut host, &mut queue, order).await;
     }
@@ -106,11 +109,12 @@ async fn say_last(client: &mpsc::Sender<Bytes>, frames: Vec<u8>) {
 }
 
 impl Queue {
-    /// The next run whose client is still there; nothing once the session is deleted.
+    /// The next run whose client is still there; nothing once the session is deleted or execd ends.
     async fn next(&mut self, host: &mut Host) -> Option<Order> {
         loop {
             if let Some(order) = self.waiting.pop_front() {
-                if self.mailbox.is_closed() && self.mailbox.is_empty() {
+                let is_deleted = self.mailbox.is_closed() && self.mailbox.is_empty();
+                if is_deleted || self.ending.is_cancelled() {
                     self.waiting.push_front(order);
                     return None;
                 }
@@ -128,6 +132,7 @@ impl Queue {
                     }
                 },
                 () = host.tend() => {}
+                () = self.ending.cancelled() => return None,
             }
         }
     }

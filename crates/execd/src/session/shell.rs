@@ -2,14 +2,13 @@ use std::{
     collections::{BTreeMap, HashSet, VecDeque},
     ffi::OsString,
     io,
-    os::{fd::OwnedFd, unix::net::UnixStream as StdStream},
+    os::{fd::AsFd, unix::net::UnixStream as StdStream},
     path::PathBuf,
-    process::Stdio,
     sync::Arc,
 };
 
 use osb_api::execd::Event;
-use osb_sys::identity::Identity;
+use osb_sys::{identity::Identity, spawn::Streams};
 use rustix::process::{Pid, Signal};
 use tokio::{
     io::Interest,
@@ -17,14 +16,15 @@ use tokio::{
 };
 
 use super::{
-    driver, offspring,
+    driver,
     report::{Report, Reports},
 };
 use crate::{
     daemon::Daemon,
     events::now,
+    family::{Child, Family},
     output::{Output, READ},
-    program::{Launch, Program},
+    program::{Launch, NotStarted, Program},
     reaper::{Exit, Exited},
 };
 
@@ -58,33 +58,31 @@ pub(super) struct Birth {
 }
 
 impl Shell {
-    pub(super) fn spawn(daemon: &Arc<Daemon>, birth: Birth) -> io::Result<Self> {
+    /// This waits for bash to be read, so it is for a thread that may wait.
+    pub(super) fn start(daemon: &Arc<Daemon>, birth: Birth) -> Result<Self, NotStarted> {
         let Birth { cwd, env, identity } = birth;
         let launch = Launch { program: Program::Argv(driver::argv()), cwd, env, identity };
-        let mut command = launch.command()?;
         let (here, there) = StdStream::pair()?;
         here.set_nonblocking(true)?;
         let control = UnixStream::from_std(here)?;
-        command.stdin(OwnedFd::from(there)).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let started = daemon.reaper.spawn(&mut command)?;
-        let stdout = output(started.stdout, Event::stdout);
-        let stderr = output(started.stderr, Event::stderr);
-        let (Ok(stdout), Ok(stderr)) = (stdout, stderr) else {
-            daemon.reaper.kill_group(started.pid);
-            return Err(io::Error::from(io::ErrorKind::BrokenPipe));
-        };
+        let ((our_stdout, stdout), (our_stderr, stderr)) = (io::pipe()?, io::pipe()?);
+        let our_stdout = Receiver::from_owned_fd(our_stdout.into())?;
+        let our_stderr = Receiver::from_owned_fd(our_stderr.into())?;
+        let streams =
+            Streams::Apart { input: there.as_fd(), output: stdout.as_fd(), errors: stderr.as_fd() };
+        let (pid, exited) = launch.start(&daemon.reaper, streams)?;
         Ok(Self {
             daemon: Arc::clone(daemon),
-            pid: started.pid,
-            exited: started.exited,
+            pid,
+            exited,
             exit: None,
             control: Some(control),
             reports: Reports::default(),
             told: VecDeque::new(),
             outgoing: Vec::new(),
             number: 0,
-            stdout,
-            stderr,
+            stdout: Output::new(our_stdout, Event::stdout),
+            stderr: Output::new(our_stderr, Event::stderr),
         })
     }
 
@@ -101,8 +99,8 @@ impl Shell {
     }
 
     /// Waits until it says, prints or takes something, or ends, and notes that. Its output becomes
-    /// events in `frames`, or nothing without them; then
-    /// it returns whether there may be more. Nothing is lost if nobody waits any more.
+    /// events in `frames`, or nothing without them; then it returns whether there may be more.
+    /// Nothing is lost if nobody waits any more.
     pub(super) async fn happening(&mut self, frames: Option<&mut Vec<u8>>) -> bool {
         if self.exit.is_some() || !self.told.is_empty() {
             return false;
@@ -173,12 +171,14 @@ impl Shell {
         }
     }
 
-    /// Kills it with all that comes from it.
-    pub(super) fn kill_all(&self) {
-        if self.exit.is_none() {
-            offspring::kill(self.pid, &HashSet::new());
-            self.daemon.reaper.kill_group(self.pid);
-        }
+    /// It, and all that comes from it.
+    pub(super) fn family(&self) -> Family {
+        Family::of(self.pid, self.exited.clone())
+    }
+
+    /// What it has started since it had only these children.
+    pub(super) fn offspring(&self, spared: HashSet<Child>) -> Family {
+        Family::below(self.pid, self.exited.clone(), spared)
     }
 
     fn write(&mut self) {
@@ -210,13 +210,8 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        self.kill_all();
+        self.daemon.reaper.kill_group(self.pid);
     }
-}
-
-fn output(pipe: Option<impl Into<OwnedFd>>, make: fn(String, i64) -> Event) -> io::Result<Output> {
-    let pipe = pipe.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
-    Ok(Output::new(Receiver::from_owned_fd(pipe.into())?, make))
 }
 
 async fn ready(control: Option<&UnixStream>, interest: Interest) {

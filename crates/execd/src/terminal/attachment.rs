@@ -6,7 +6,6 @@ use bytes::Bytes;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use osb_api::execd::{PtyClientFrame, PtyMode, PtyServerFrame, channels, pty_errors};
-use osb_core::Chain;
 use osb_sys::terminal::Size;
 use tokio::{
     io::{ReadHalf, WriteHalf},
@@ -46,7 +45,7 @@ pub(super) async fn converse(daemon: Arc<Daemon>, place: Place, upgrade: OnUpgra
     let Ok(stream) = upgrade.await else { return };
     let (reader, writer) = tokio::io::split(TokioIo::new(stream));
     let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
-    let parting = match place.begin(&daemon, wish.since, wish.mode) {
+    let parting = match place.begin(&daemon, wish.since, wish.mode).await {
         Err(refusal) => Parting::from(refusal),
         Ok(beginning) => {
             let (answers, mut asked) = mpsc::channel(ANSWERS);
@@ -89,7 +88,7 @@ impl From<Refusal> for Parting {
             },
             Refusal::Start(error) => Self::Failed {
                 code: pty_errors::START_FAILED,
-                error: format!("the program could not be started: {}", Chain(&error)),
+                error: format!("the program could not be started: {error}"),
             },
         }
     }

@@ -1,9 +1,8 @@
 //! The program of a terminal: started, fed and read.
 
 use std::{
-    io::{self, PipeWriter},
-    os::{fd::OwnedFd, unix::process::CommandExt},
-    process::Command,
+    io,
+    os::fd::{AsFd, OwnedFd},
     sync::Arc,
     time::Duration,
 };
@@ -12,6 +11,7 @@ use bytes::{Buf, Bytes};
 use osb_api::execd::{PtyMode, channels};
 use osb_sys::{
     ready,
+    spawn::Streams,
     terminal::{self, Size},
 };
 use rustix::{io::Errno, process::Pid};
@@ -23,10 +23,7 @@ use tokio::{
 };
 
 use super::{request::Order, session::Terminal};
-use crate::{
-    daemon::Daemon,
-    reaper::{Exited, Started},
-};
+use crate::{daemon::Daemon, program::NotStarted, reaper::Exited};
 
 /// How much is read at once.
 const READ: usize = 16 << 10;
@@ -58,6 +55,7 @@ impl Channel {
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) leader: Pid,
+    pub(super) exited: Exited,
     pub(super) mode: PtyMode,
     pub(super) input: mpsc::Sender<Bytes>,
     /// Our end of its terminal, if it has one.
@@ -73,12 +71,13 @@ pub(super) struct Running {
 }
 
 impl Process {
+    /// This waits for the program to be read, so it is for a thread that may wait.
     pub(super) fn start(
         daemon: &Daemon,
         order: &Order,
         mode: PtyMode,
-    ) -> io::Result<(Self, Running)> {
-        let (Started { pid, exited, .. }, ends) = match mode {
+    ) -> Result<(Self, Running), NotStarted> {
+        let (leader, exited, ends) = match mode {
             PtyMode::Pty => in_terminal(daemon, order)?,
             PtyMode::Pipe => on_pipes(daemon, order)?,
         };
@@ -87,7 +86,8 @@ impl Process {
             Ends::Pipes(_) => None,
         };
         let (sender, input) = mpsc::channel(INPUT);
-        Ok((Self { leader: pid, mode, input: sender, controller }, Running { ends, input, exited }))
+        let process = Self { leader, exited: exited.clone(), mode, input: sender, controller };
+        Ok((process, Running { ends, input, exited }))
     }
 
     pub(super) fn resize(&self, size: Size) {
@@ -104,33 +104,28 @@ impl Process {
     }
 }
 
-fn in_terminal(daemon: &Daemon, order: &Order) -> io::Result<(Started, Ends)> {
+fn in_terminal(daemon: &Daemon, order: &Order) -> Result<(Pid, Exited, Ends), NotStarted> {
     let identity = order.identity();
     let terminal::Terminal { controller, program } = terminal::open(order.size, identity.as_ref())?;
     let controller = ready::register(controller, Interest::READABLE | Interest::WRITABLE)?;
-    let mut command = order.command(daemon, identity.as_ref())?;
-    terminal::enter(&mut command, program)?;
-    let started = daemon.reaper.spawn(&mut command)?;
-    Ok((started, Ends::Terminal(Arc::new(controller))))
+    let streams = Streams::Terminal(program.as_fd());
+    let (leader, exited) = order.start(daemon, identity.as_ref(), streams)?;
+    Ok((leader, exited, Ends::Terminal(Arc::new(controller))))
 }
 
-fn on_pipes(daemon: &Daemon, order: &Order) -> io::Result<(Started, Ends)> {
+fn on_pipes(daemon: &Daemon, order: &Order) -> Result<(Pid, Exited, Ends), NotStarted> {
     let (stdin, our_stdin) = io::pipe()?;
     let (our_stdout, stdout) = io::pipe()?;
     let (our_stderr, stderr) = io::pipe()?;
     let pipes = Pipes {
-        stdin: sender(our_stdin)?,
+        stdin: pipe::Sender::from_owned_fd(our_stdin.into())?,
         stdout: Some(pipe::Receiver::from_owned_fd(our_stdout.into())?),
         stderr: Some(pipe::Receiver::from_owned_fd(our_stderr.into())?),
     };
-    let mut command: Command = order.command(daemon, order.identity().as_ref())?;
-    command.process_group(0).stdin(stdin).stdout(stdout).stderr(stderr);
-    let started = daemon.reaper.spawn(&mut command)?;
-    Ok((started, Ends::Pipes(pipes)))
-}
-
-fn sender(pipe: PipeWriter) -> io::Result<pipe::Sender> {
-    pipe::Sender::from_owned_fd(pipe.into())
+    let streams =
+        Streams::Apart { input: stdin.as_fd(), output: stdout.as_fd(), errors: stderr.as_fd() };
+    let (leader, exited) = order.start(daemon, order.identity().as_ref(), streams)?;
+    Ok((leader, exited, Ends::Pipes(pipes)))
 }
 
 /// Our ends of what the program reads and writes.

@@ -1,14 +1,16 @@
-use std::{collections::BTreeMap, ffi::OsString, io, path::PathBuf, process::Command};
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
 use osb_api::execd::CreatePty;
-use osb_sys::{identity::Identity, terminal::Size};
+use osb_sys::{identity::Identity, spawn::Streams, terminal::Size};
+use rustix::process::Pid;
 
 use crate::{
     accounts::Accounts,
     daemon::Daemon,
     env,
     error::ApiError,
-    program::{Launch, Program},
+    program::{Launch, NotStarted, Program},
+    reaper::Exited,
 };
 
 /// What programs are told of the terminal unless the caller knows better: what most clients are.
@@ -33,6 +35,7 @@ enum Choice {
 }
 
 impl Order {
+    /// Checks a request. This looks at files, so it is for a thread that may wait.
     pub(super) fn new(daemon: &Daemon, asked: CreatePty) -> Result<Self, ApiError> {
         let CreatePty { cwd, command, argv, uid, gid, mut envs, term, cols, rows } = asked;
         let program = choice(command, argv)?;
@@ -68,28 +71,30 @@ impl Order {
         self.identity.map(|(uid, gid)| Accounts::load().identity(uid, gid))
     }
 
-    /// The program, without its descriptors and in no process group of its own yet.
-    pub(super) fn command(
+    /// Starts the program. This waits for it to be read, so it is for a thread that may wait.
+    pub(super) fn start(
         &self,
         daemon: &Daemon,
         identity: Option<&Identity>,
-    ) -> io::Result<Command> {
+        streams: Streams<'_>,
+    ) -> Result<(Pid, Exited), NotStarted> {
         let mut env = daemon.environment.for_command(&self.envs);
         env.entry(env::TERM.into()).or_insert_with(|| TERM.into());
-        let launch = |argv: Vec<String>, env: BTreeMap<OsString, OsString>| {
+        let start = |argv: Vec<String>, env: BTreeMap<OsString, OsString>| {
             let (cwd, identity) = (self.cwd.clone(), identity.cloned());
-            Launch { program: Program::Argv(argv), cwd, env, identity }.ungrouped_command()
+            let launch = Launch { program: Program::Argv(argv), cwd, env, identity };
+            launch.start(&daemon.reaper, streams)
         };
         let text = match &self.program {
-            Choice::Argv(argv) => return launch(argv.clone(), env),
+            Choice::Argv(argv) => return start(argv.clone(), env),
             Choice::Shell(text) => text.as_deref(),
         };
         let shell = |words: &[&str]| {
             let text = text.map(|text| ["-c", text]).into_iter().flatten();
             words.iter().copied().chain(text).map(str::to_owned).collect()
         };
-        launch(shell(&["bash", "--norc", "--noprofile"]), env.clone())
-            .or_else(|_| launch(shell(&["sh"]), env))
+        start(shell(&["bash", "--norc", "--noprofile"]), env.clone())
+            .or_else(|_| start(shell(&["sh"]), env))
     }
 }
 

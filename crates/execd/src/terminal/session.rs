@@ -8,9 +8,10 @@ use std::{
 use bytes::Bytes;
 use osb_api::execd::{PtyMode, PtySignal, PtyStatus};
 use osb_sys::terminal::Size;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Signal, kill_process_group};
 use tokio::{
-    sync::{Notify, mpsc, watch},
+    sync::{Mutex as Gate, Notify, mpsc, watch},
+    task::spawn_blocking,
     time::timeout,
 };
 use uuid::Uuid;
@@ -20,7 +21,7 @@ use super::{
     process::{Channel, Process, Running, drive},
     request::Order,
 };
-use crate::{daemon::Daemon, family};
+use crate::{daemon::Daemon, family::Family, program::NotStarted};
 
 /// How far an attached client may be behind before the program has to wait for it.
 const WINDOW: u64 = 64 << 10;
@@ -40,8 +41,10 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 /// It runs on while nobody is attached; at most one client is.
 pub(crate) struct Terminal {
     pub(super) id: Uuid,
-    order: Order,
+    order: Arc<Order>,
     state: Mutex<State>,
+    /// Held while the program is started, so that nobody else starts another.
+    starting: Gate<()>,
     /// Something has happened that an attached client may have to be told.
     news: watch::Sender<()>,
     /// The program or the client has come or gone.
@@ -99,7 +102,7 @@ pub(super) struct Beginning {
 pub(super) enum Refusal {
     TakenOver,
     Removed,
-    Start(io::Error),
+    Start(NotStarted),
 }
 
 /// What a client gets next.
@@ -116,8 +119,9 @@ impl Terminal {
     pub(super) fn new(order: Order) -> Self {
         Self {
             id: Uuid::new_v4(),
-            order,
+            order: Arc::new(order),
             state: Mutex::default(),
+            starting: Gate::default(),
             news: watch::Sender::default(),
             presence: watch::Sender::default(),
             room: Notify::new(),
@@ -218,20 +222,21 @@ impl Terminal {
 
     /// Ends the program and all that it has started in its terminal.
     pub(super) async fn remove(&self) {
-        let Some(leader) = self.close() else { return };
-        family::kill(leader).await;
+        let Some(family) = self.close() else { return };
+        family.kill().await;
         // What has not ended by then will not, and is no reason to keep the caller.
         let _ = timeout(END_WITHIN, self.until(|state| state.process.is_none())).await;
     }
 
     /// Lets nobody in any more; returns who has to be ended.
-    fn close(&self) -> Option<Pid> {
+    fn close(&self) -> Option<Family> {
         let mut state = self.state();
         state.removed = true;
-        let leader = state.process.as_ref().map(|process| process.leader);
+        let process = state.process.as_ref();
+        let family = process.map(|process| Family::of(process.leader, process.exited.clone()));
         drop(state);
         self.changed();
-        leader
+        family
     }
 
     /// Resolves once nothing runs and nobody is attached, and has been so for this long; at once
@@ -290,28 +295,25 @@ impl fmt::Debug for Terminal {
 impl Place {
     /// Starts the program unless it runs, and begins to follow its output at the end of what is
     /// replayed: nothing is missed in between and nothing comes twice.
-    pub(super) fn begin(
+    pub(super) async fn begin(
         &self,
         daemon: &Arc<Daemon>,
         since: u64,
         mode: PtyMode,
     ) -> Result<Beginning, Refusal> {
         let terminal = &self.terminal;
+        let starting = terminal.starting.lock().await;
+        let is_ready = {
+            let state = terminal.state();
+            self.check(&state)?;
+            state.process.is_some()
+        };
+        if !is_ready {
+            self.start(daemon, mode).await?;
+        }
+        drop(starting);
         let mut state = terminal.state();
-        if state.removed {
-            return Err(Refusal::Removed);
-        }
-        if state.holder.as_ref().is_none_or(|holder| holder.number != self.number) {
-            return Err(Refusal::TakenOver);
-        }
-        if state.process.is_none() {
-            let (process, running) =
-                Process::start(daemon, &terminal.order, mode).map_err(Refusal::Start)?;
-            state.process = Some(process);
-            state.runs += 1;
-            let (terminal, daemon) = (Arc::clone(terminal), Arc::clone(daemon));
-            daemon.tasks.clone().spawn(async move { terminal.run(&daemon, running).await });
-        }
+        self.check(&state)?;
         let mode = state.process.as_ref().map_or(mode, |process| process.mode);
         let replay = state.history.since(since);
         let cursor = state.history.end();
@@ -321,6 +323,38 @@ impl Place {
         drop(state);
         terminal.changed();
         Ok(Beginning { mode, replay })
+    }
+
+    /// Whether the place is still this client's.
+    fn check(&self, state: &State) -> Result<(), Refusal> {
+        if state.removed {
+            return Err(Refusal::Removed);
+        }
+        if state.holder.as_ref().is_none_or(|holder| holder.number != self.number) {
+            return Err(Refusal::TakenOver);
+        }
+        Ok(())
+    }
+
+    async fn start(&self, daemon: &Arc<Daemon>, mode: PtyMode) -> Result<(), Refusal> {
+        let (worker, order) = (Arc::clone(daemon), Arc::clone(&self.terminal.order));
+        // Where the directory or the program lie may be far away, and slow.
+        let started = spawn_blocking(move || Process::start(&worker, &order, mode)).await;
+        let started = started.unwrap_or_else(|ended| Err(io::Error::from(ended).into()));
+        let (process, running) = started.map_err(Refusal::Start)?;
+        let removed = {
+            let mut state = self.terminal.state();
+            state.process = Some(process);
+            state.runs += 1;
+            state.removed
+        };
+        let (terminal, daemon) = (Arc::clone(&self.terminal), Arc::clone(daemon));
+        daemon.tasks.clone().spawn(async move { terminal.run(&daemon, running).await });
+        if removed {
+            // Whoever removed it found nothing to end.
+            self.terminal.remove().await;
+        }
+        Ok(())
     }
 
     /// What the client gets next. It counts as sent.

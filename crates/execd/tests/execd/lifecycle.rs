@@ -185,3 +185,12 @@ async fn requests_are_written_down_for_those_who_want_to_know() {
     daemon.end().await;
     assert!(log().contains("INFO asked to end") && !log().contains("secret"), "{}", log());
 }
+
+#[tokio::test]
+async fn a_session_in_which_nothing_runs_does_not_hold_up_the_end() {
+    let mut daemon = Daemon::with(&["--graceful-shutdown-timeout", "1h"], &[]);
+    let made = daemon.send(request(Method::POST, "/session", "")).await;
+    assert_eq!(made.status(), StatusCode::OK);
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end().await.code(), Some(0));
+}
