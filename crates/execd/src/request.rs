@@ -1,11 +1,13 @@
 //! What callers send, read without trusting its size or form.
 
+use std::collections::BTreeMap;
+
 use axum::{body::Body, extract::Query};
 use http::Uri;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
-use crate::error::ApiError;
+use crate::{error::ApiError, program::Program};
 
 /// Larger than any command line that the kernel takes.
 const JSON_LIMIT: usize = 8 << 20;
@@ -31,6 +33,47 @@ pub(crate) async fn optional_json<T: DeserializeOwned>(body: Body) -> Result<Opt
         Some(Err(error)) => Err(ApiError::invalid(format!("the body is not as expected: {error}"))),
         None => Ok(None),
     }
+}
+
+/// The program that a caller asks for, if it asks for one.
+pub(crate) fn program(
+    command: Option<String>,
+    argv: Option<Vec<String>>,
+) -> Result<Option<Program>, ApiError> {
+    let command = command.filter(|command| !command.is_empty());
+    let argv = argv.filter(|argv| !argv.is_empty());
+    if argv.iter().flatten().chain(&command).any(|word| word.contains('\0')) {
+        return Err(ApiError::invalid("a command cannot contain the character NUL"));
+    }
+    match (command, argv) {
+        (Some(_), Some(_)) => Err(ApiError::invalid("`command` and `argv` exclude each other")),
+        (None, Some(argv)) if argv.first().is_none_or(String::is_empty) => {
+            Err(ApiError::invalid("the first element of `argv` is empty"))
+        }
+        (None, Some(argv)) => Ok(Some(Program::Argv(argv))),
+        (command, None) => Ok(command.map(Program::Shell)),
+    }
+}
+
+/// The user whom a caller names, perhaps with a group in place of the user's own.
+pub(crate) fn user(
+    uid: Option<u32>,
+    gid: Option<u32>,
+) -> Result<Option<(u32, Option<u32>)>, ApiError> {
+    match (uid, gid) {
+        (None, Some(_)) => Err(ApiError::invalid("`gid` needs `uid`")),
+        (uid, gid) => Ok(uid.map(|uid| (uid, gid))),
+    }
+}
+
+/// Whether these can be the variables of a program.
+pub(crate) fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), ApiError> {
+    for (name, value) in variables {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(ApiError::invalid(format!("{name:?} cannot be a variable")));
+        }
+    }
+    Ok(())
 }
 
 /// The parameters of a query, in order and with repetitions.

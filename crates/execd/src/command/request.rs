@@ -2,12 +2,7 @@ use std::time::Duration;
 
 use osb_api::execd::RunCommand;
 
-use crate::{
-    accounts::Accounts,
-    daemon::Daemon,
-    error::ApiError,
-    program::{Launch, Program},
-};
+use crate::{accounts::Accounts, daemon::Daemon, error::ApiError, program::Launch, request};
 
 /// A command that may be started.
 #[derive(Debug)]
@@ -23,19 +18,13 @@ pub(super) struct Order {
 pub(super) fn validate(daemon: &Daemon, asked: RunCommand) -> Result<Order, ApiError> {
     let RunCommand { command, argv, cwd, background, timeout, uid, gid, envs, stdin, output_limit } =
         asked;
-    let program = program(command, argv)?;
+    let program = request::program(command, argv)?
+        .ok_or_else(|| ApiError::invalid("`command` or `argv` is missing"))?;
     let timeout = u64::try_from(timeout.unwrap_or(0))
         .map_err(|_| ApiError::invalid("`timeout` is negative"))?;
-    let identity = match (uid, gid) {
-        (None, None) => None,
-        (None, Some(_)) => return Err(ApiError::invalid("`gid` needs `uid`")),
-        (Some(uid), gid) => Some(Accounts::load().identity(uid, gid)),
-    };
-    for (name, value) in &envs {
-        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-            return Err(ApiError::invalid(format!("{name:?} cannot be a variable")));
-        }
-    }
+    let user = request::user(uid, gid)?;
+    let identity = user.map(|(uid, gid)| Accounts::load().identity(uid, gid));
+    request::check_variables(&envs)?;
     let env = daemon.environment.for_command(&envs);
     let cwd = match cwd.filter(|cwd| !cwd.is_empty()) {
         None => daemon.environment.workdir().to_owned(),
@@ -54,28 +43,4 @@ pub(super) fn validate(daemon: &Daemon, asked: RunCommand) -> Result<Order, ApiE
         stdin,
         output_limit,
     })
-}
-
-fn program(command: Option<String>, argv: Option<Vec<String>>) -> Result<Program, ApiError> {
-    let command = command.filter(|command| !command.is_empty());
-    let argv = argv.filter(|argv| !argv.is_empty());
-    let program = match (command, argv) {
-        (Some(command), None) => Program::Shell(command),
-        (None, Some(argv)) => Program::Argv(argv),
-        (None, None) => return Err(ApiError::invalid("`command` or `argv` is missing")),
-        (Some(_), Some(_)) => {
-            return Err(ApiError::invalid("`command` and `argv` exclude each other"));
-        }
-    };
-    let has_nul = match &program {
-        Program::Shell(text) => text.contains('\0'),
-        Program::Argv(argv) => argv.iter().any(|argument| argument.contains('\0')),
-    };
-    if has_nul {
-        return Err(ApiError::invalid("a command cannot contain the character NUL"));
-    }
-    if matches!(&program, Program::Argv(argv) if argv.first().is_none_or(String::is_empty)) {
-        return Err(ApiError::invalid("the first element of `argv` is empty"));
-    }
-    Ok(program)
 }

@@ -18,6 +18,7 @@ use osb_api::{
     },
     headers,
 };
+use osb_core::{Clock, SystemClock};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -71,9 +72,10 @@ pub(super) async fn run(
     };
     let answer = session.ask(&daemon, request).await?;
     if background && answer.status() == StatusCode::OK {
-        let run = started(answer).await?;
-        session.remember(run.run_id);
-        let mut response = reply::json(&IsolatedRunStarted { session_id: session.id, ..run });
+        let run_id = started(answer).await?;
+        session.remember(run_id);
+        let (session_id, started_at) = (session.id, SystemClock.now());
+        let mut response = reply::json(&IsolatedRunStarted { session_id, run_id, started_at });
         *response.status_mut() = StatusCode::ACCEPTED;
         return Ok(response);
     }
@@ -118,7 +120,7 @@ pub(super) async fn shell(
 }
 
 /// The id in the first event of a run in the background, whose stream ends at once.
-async fn started(answer: http::Response<Incoming>) -> Result<IsolatedRunStarted, ApiError> {
+async fn started(answer: http::Response<Incoming>) -> Result<Uuid, ApiError> {
     let bytes = whole(answer).await?;
     let mut events = serde_json::Deserializer::from_slice(&bytes).into_iter::<Event>();
     let init = events.find_map(|event| event.ok().filter(|event| event.kind == EventKind::Init));
@@ -127,11 +129,7 @@ async fn started(answer: http::Response<Incoming>) -> Result<IsolatedRunStarted,
     match (run_id, failed) {
         (_, Some(failure)) => Err(ApiError::refused(failure.evalue)),
         (None, None) => Err(ApiError::refused("the session did not start the run")),
-        (Some(run_id), None) => Ok(IsolatedRunStarted {
-            session_id: Uuid::nil(),
-            run_id,
-            started_at: osb_core::Clock::now(&osb_core::SystemClock),
-        }),
+        (Some(run_id), None) => Ok(run_id),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     error::ApiError,
     program::{Launch, NotStarted, Program},
     reaper::Exited,
+    request,
 };
 
 /// What programs are told of the terminal unless the caller knows better: what most clients are.
@@ -20,36 +21,22 @@ const SIZE: Size = Size { cols: 80, rows: 24 };
 /// What a terminal runs, each time that it is started.
 #[derive(Debug)]
 pub(super) struct Order {
-    program: Choice,
+    /// Without one it is an interactive shell.
+    program: Option<Program>,
     pub(super) cwd: PathBuf,
     envs: BTreeMap<String, String>,
     identity: Option<(u32, Option<u32>)>,
     pub(super) size: Size,
 }
 
-#[derive(Debug)]
-enum Choice {
-    /// An interactive shell, or one that runs this text.
-    Shell(Option<String>),
-    Argv(Vec<String>),
-}
-
 impl Order {
     /// Checks a request. This looks at files, so it is for a thread that may wait.
     pub(super) fn new(daemon: &Daemon, asked: CreatePty) -> Result<Self, ApiError> {
         let CreatePty { cwd, command, argv, uid, gid, mut envs, term, cols, rows } = asked;
-        let program = choice(command, argv)?;
-        let identity = match (uid, gid) {
-            (None, None) => None,
-            (None, Some(_)) => return Err(ApiError::invalid("`gid` needs `uid`")),
-            (Some(uid), gid) => Some((uid, gid)),
-        };
+        let program = request::program(command, argv)?;
+        let identity = request::user(uid, gid)?;
         envs.extend(term.filter(|term| !term.is_empty()).map(|term| (env::TERM.to_owned(), term)));
-        for (name, value) in &envs {
-            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-                return Err(ApiError::invalid(format!("{name:?} cannot be a variable")));
-            }
-        }
+        request::check_variables(&envs)?;
         let size = Size { cols: cols.unwrap_or(SIZE.cols), rows: rows.unwrap_or(SIZE.rows) };
         if size.cols == 0 || size.rows == 0 {
             return Err(ApiError::invalid("a terminal has at least one column and one row"));
@@ -86,8 +73,9 @@ impl Order {
             launch.start(&daemon.reaper, streams)
         };
         let text = match &self.program {
-            Choice::Argv(argv) => return start(argv.clone(), env),
-            Choice::Shell(text) => text.as_deref(),
+            Some(Program::Argv(argv)) => return start(argv.clone(), env),
+            Some(Program::Shell(text)) => Some(text.as_str()),
+            None => None,
         };
         let shell = |words: &[&str]| {
             let text = text.map(|text| ["-c", text]).into_iter().flatten();
@@ -95,22 +83,5 @@ impl Order {
         };
         start(shell(&["bash", "--norc", "--noprofile"]), env.clone())
             .or_else(|_| start(shell(&["sh"]), env))
-    }
-}
-
-fn choice(command: Option<String>, argv: Option<Vec<String>>) -> Result<Choice, ApiError> {
-    let command = command.filter(|command| !command.is_empty());
-    let argv = argv.filter(|argv| !argv.is_empty());
-    let words = argv.iter().flatten().chain(&command);
-    if words.into_iter().any(|word| word.contains('\0')) {
-        return Err(ApiError::invalid("a command cannot contain the character NUL"));
-    }
-    match (command, argv) {
-        (Some(_), Some(_)) => Err(ApiError::invalid("`command` and `argv` exclude each other")),
-        (None, Some(argv)) if argv.first().is_none_or(String::is_empty) => {
-            Err(ApiError::invalid("the first element of `argv` is empty"))
-        }
-        (None, Some(argv)) => Ok(Choice::Argv(argv)),
-        (command, None) => Ok(Choice::Shell(command)),
     }
 }
