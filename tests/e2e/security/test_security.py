@@ -161,9 +161,9 @@ def test_an_isolated_session_has_no_power_over_its_view(sandbox):
     for attempt in (
         "mount -t tmpfs none /tmp",
         "mount -o remount,rw /",
-        "mount -o remount,rw,bind /work",
+        "mount -o remount,rw,bind /space",
         "umount /proc",
-        "umount -l /work",
+        "umount -l /space",
         "unshare --user true",
         "unshare --mount true",
         "nsenter --target 1 --mount true",
