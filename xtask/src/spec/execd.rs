@@ -230,8 +230,9 @@ fn terminals() -> Vec<Operation> {
         delete("deleteTerminal", "/pty/{sessionId}", "End a terminal").empty(200, "It has ended."),
         get("attachTerminal", "/pty/{sessionId}/ws", "Attach to a terminal over WebSocket")
             .describe(
-                "Binary frames carry output and input, text frames control. The shell goes on \
-                 when the connection ends.",
+                "Binary frames carry input after a byte 0, output after a byte 1 or 2, and after a \
+                 byte 3 and an offset of eight bytes what was missed; text frames control. The \
+                 shell goes on when the connection ends.",
             )
             .may("pty", "`0` for pipes in place of a terminal.", Type::Integer)
             .may("since", "The byte of the output to continue at.", Type::Integer)

@@ -52,13 +52,13 @@ impl Replacement {
         // What a link points to is replaced, not the link.
         let target = end_of_links(path);
         let replaced =
-            Existing::find(&target).map_err(|source| PathError::new("replace", &target, source))?;
+            Existing::find(&target).map_err(|source| PathError::new("write", &target, source))?;
         let parent = target.parent().unwrap_or_else(|| Path::new("/"));
         fs::create_dir_all(parent)?;
         let mode = mode.or_else(|| Some(Mode::from_bits(replaced.as_ref()?.mode)));
         // With a mode to come, nobody may look before it is set; else what the umask leaves.
         let initial = if mode.is_some() { 0o600 } else { 0o777 };
-        let failed = |error: Errno| PathError::new("create a file beside", &target, error.into());
+        let failed = |error: Errno| PathError::new("write", &target, error.into());
         let (file, temporary, existing) = match (stage(parent, initial), replaced) {
             (Ok((file, temporary)), None) => (file, temporary, None),
             (Ok((file, temporary)), Some(replaced)) => {
@@ -99,7 +99,7 @@ impl Replacement {
                 let existing = write_only(&self.target);
                 self.fill(&existing.map_err(|source| self.failed("write", source))?)
             }
-            Err(error) => Err(self.failed("replace", error.into())),
+            Err(error) => Err(self.failed("write", error.into())),
         }
     }
 
