@@ -145,6 +145,7 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
     let code = tokio::select! {
         code = living => code,
         never = reaping => never,
+        never = daemon.reaper.keep_starts_moving() => never,
         never = daemon.rest.keep() => never,
     };
     drop(daemon);

@@ -4,6 +4,7 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicI32},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures_util::{FutureExt, future::Shared};
@@ -11,9 +12,20 @@ use jiff::Timestamp;
 use osb_core::{Clock, SystemClock};
 use osb_sys::spawn::{self, Program, SpawnError, Streams};
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process, kill_process_group,
+    wait, waitid,
 };
-use tokio::sync::oneshot;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::{Instant, sleep},
+};
+
+/// How long a child may take to become its program. Disks are slow at times, and a program of the
+/// sandbox can hold up whoever opens a file that it has a lease on.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often to look after those that have not become their program.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Waits for all children, those that were started here and those that orphans left behind.
 ///
@@ -24,6 +36,8 @@ use tokio::sync::oneshot;
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
     children: Mutex<Children>,
+    /// A child is being started.
+    begun: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -37,6 +51,7 @@ struct Children {
 struct Starting {
     pid: Arc<AtomicI32>,
     sender: oneshot::Sender<Ended>,
+    since: Instant,
 }
 
 /// How a process ended.
@@ -109,7 +124,9 @@ impl Reaper {
     ) -> Result<(Pid, Exited), SpawnError> {
         let (sender, exited) = Exited::channel();
         let pid = Arc::new(AtomicI32::new(0));
-        self.children().starting.push(Starting { pid: Arc::clone(&pid), sender });
+        let starting = Starting { pid: Arc::clone(&pid), sender, since: Instant::now() };
+        self.children().starting.push(starting);
+        self.begun.notify_one();
         let started = spawn::spawn(program, streams, &pid);
         let mut children = self.children();
         let at = children.starting.iter().position(|starting| Arc::ptr_eq(&starting.pid, &pid));
@@ -118,6 +135,33 @@ impl Reaper {
             children.running.insert(*pid, starting.sender);
         }
         Ok((started?, exited))
+    }
+
+    /// Kills children that do not become their programs, for ever: until they have, a thread of ours
+    /// waits for them, and every program of the sandbox can stop them.
+    pub(crate) async fn keep_starts_moving<Never>(&self) -> Never {
+        loop {
+            self.begun.notified().await;
+            loop {
+                sleep(LOOK).await;
+                if !self.look_after_starts() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Returns whether a child is being started.
+    fn look_after_starts(&self) -> bool {
+        let children = self.children();
+        for starting in &children.starting {
+            let Some(pid) = spawn::stored(&starting.pid) else { continue };
+            if starting.since.elapsed() >= PATIENCE || is_stopped(pid) {
+                // The only failure is that it has ended and waits to be reaped.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        !children.starting.is_empty()
     }
 
     /// Takes all children that have ended.
@@ -174,6 +218,12 @@ impl Children {
             Some(self.starting.swap_remove(at).sender)
         })
     }
+}
+
+/// Whether a child of ours is stopped. It stays to be waited for.
+fn is_stopped(pid: Pid) -> bool {
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_)))
 }
 
 fn exit(status: WaitStatus) -> Option<Exit> {

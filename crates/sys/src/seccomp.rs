@@ -62,8 +62,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// What every sandbox has: [`REFUSED`] calls and sockets of families other than [`FAMILIES`]
-    /// fail with `EPERM`.
+    /// What every sandbox has: [`REFUSED`] calls, sockets of families other than [`FAMILIES`], limits
+    /// of other processes and leases fail with `EPERM`.
     pub fn for_sandboxes() -> io::Result<Self> {
         let mut other_family = Vec::new();
         for family in FAMILIES {
@@ -88,6 +88,14 @@ impl Filter {
         let another = another.map_err(io::Error::other)?;
         for alias in ALIASES {
             rules.insert(libc::SYS_prlimit64 | alias, vec![another.clone()]);
+        }
+        // Leases: whoever has one on a file holds up for long whoever opens it, execd included.
+        let lease = u64::from(libc::F_SETLEASE.unsigned_abs());
+        let lease = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, lease);
+        let lease = lease.and_then(|lease| SeccompRule::new(vec![lease]));
+        let lease = lease.map_err(io::Error::other)?;
+        for alias in ALIASES {
+            rules.insert(libc::SYS_fcntl | alias, vec![lease.clone()]);
         }
         let errno = u32::try_from(libc::EPERM).map_err(io::Error::other)?;
         let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;

@@ -101,6 +101,8 @@ def test_calls_that_have_served_escapes_are_refused(sandbox):
 
 def test_a_sandbox_cannot_stop_its_first_process_from_answering(sandbox):
     fails(sandbox, "prlimit --pid 1 --nofile=3:3")
+    # Who opens or executes a file waits for whoever has a lease on it.
+    fails(sandbox, "touch /tmp/x; python3 -c 'import fcntl; fcntl.fcntl(open(\"/tmp/x\"), fcntl.F_SETLEASE, fcntl.F_WRLCK)'")
     sandbox.commands.run("rm -f /opt/opensandbox/.env; mkfifo /opt/opensandbox/.env")
     assert lines(sandbox, "echo alive") == ["alive"]
     sandbox.commands.run("rm /opt/opensandbox/.env; ln -s /dev/zero /opt/opensandbox/.env")

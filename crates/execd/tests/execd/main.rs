@@ -12,6 +12,7 @@ mod disconnect;
 mod download;
 mod entrypoint;
 mod files;
+mod hold_up;
 mod http_rules;
 mod identity;
 mod interrupt;
