@@ -1,10 +1,14 @@
 //! The file of assignments that is added to the environment of every command.
 
-use std::{collections::BTreeMap, io::ErrorKind, path::Path};
+use std::{cell::Cell, collections::BTreeMap, io::ErrorKind, path::Path};
 
 use osb_sys::fs;
 
 use crate::expand;
+
+/// How much may come in place of all `$NAME` together. A short name may have a long value, and with
+/// many of them a small file would fill the memory; the kernel takes no more than this anyway.
+const ROOM: usize = 2 << 20;
 
 /// Reads the file. One that is not there is made, so that commands can add to it; one that cannot
 /// be read or made has no assignments, because commands must run all the same.
@@ -26,14 +30,20 @@ pub(crate) fn load(
 }
 
 /// Reads `NAME=value` lines. Values may be quoted, and quoted values may span lines: in double
-/// quotes with escapes, in single quotes literally. `$NAME` is replaced except in single quotes.
+/// quotes with escapes, in single quotes literally. `$NAME` is replaced except in single quotes, as
+/// long as there is [`ROOM`].
 /// Comments and lines that are not assignments are skipped; the last assignment of a name wins.
 pub(crate) fn parse(
     text: &str,
     value: impl Fn(&str) -> Option<String>,
 ) -> BTreeMap<String, String> {
-    let expanded =
-        |text: &str| expand::variables(text, |name| Some(value(name).unwrap_or_default()));
+    let room = Cell::new(ROOM);
+    let replacement = |name: &str| {
+        let value = value(name).unwrap_or_default();
+        room.set(room.get().checked_sub(value.len())?);
+        Some(value)
+    };
+    let expanded = |text: &str| expand::variables(text, replacement);
     let mut assigned = BTreeMap::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -145,6 +155,22 @@ mod tests {
     #[test]
     fn single_quotes_are_literal_and_span_lines() {
         check("A='$BASE \\n\n\"x\"' # why\nB=1", &[("A", "$BASE \\n\n\"x\""), ("B", "1")]);
+    }
+
+    #[test]
+    fn a_small_file_does_not_grow_without_end() {
+        let long = "x".repeat(100_000);
+        let size = |text: &str| {
+            parse(text, |_| Some(long.clone())).values().map(String::len).sum::<usize>()
+        };
+        for text in [
+            format!("A={}", "$L".repeat(10_000)),
+            format!("A=\"{}\"", "$L\\n".repeat(10_000)),
+            (0..10_000).map(|n| format!("A{n}=$L")).collect::<Vec<_>>().join("\n"),
+        ] {
+            let grown = size(&text);
+            assert!((ROOM - long.len()..ROOM + text.len()).contains(&grown), "{grown}");
+        }
     }
 
     #[test]
