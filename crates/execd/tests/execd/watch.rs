@@ -1,6 +1,9 @@
 //! Hearing of changes to files.
 
-use std::{os::unix::fs::symlink, path::Path};
+use std::{
+    os::{fd::AsRawFd, unix::fs::symlink},
+    path::Path,
+};
 
 use http::{Method, StatusCode, header};
 use http_body_util::BodyExt;
@@ -185,4 +188,33 @@ async fn only_what_is_there_and_may_be_seen_can_be_watched() {
     }
     let wrong = daemon.send(request(Method::POST, "/files/watch?path=/tmp", "")).await;
     assert_eq!(error(wrong).await.0, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn what_is_deeper_than_anybody_can_name_is_not_told() {
+    let (daemon, root) = (Daemon::start(), tempfile::tempdir().unwrap());
+    let deep = |name: &str| {
+        let levels = std::iter::repeat_n("d".repeat(250), 14);
+        levels.fold(root.path().join(name), |path, level| path.join(level))
+    };
+    for name in ["a", "b"] {
+        fs::create_dir_all(deep(name)).unwrap();
+    }
+    let query = format!("{}&recursive=true", root.path().display());
+    let mut changes = Changes::of(&daemon, &query).await;
+    // The kernel finds what is in it by the descriptor, however long its path becomes.
+    let bottom = fs::open(deep("b")).unwrap();
+    fs::rename(root.path().join("b"), deep("a").join("b")).unwrap();
+    let bottom = format!("/proc/self/fd/{}", bottom.as_raw_fd());
+    fs::write(Path::new(&bottom).join("file"), "").unwrap();
+    changes.wait_for(ChangeKind::Moved, &deep("a").join("b")).await;
+    fs::write(root.path().join("last"), "").unwrap();
+    loop {
+        let change = changes.next().await.unwrap();
+        let path = change.path.unwrap();
+        assert!(path.len() <= 4096, "{}", path.len());
+        if path.ends_with("/last") {
+            break;
+        }
+    }
 }

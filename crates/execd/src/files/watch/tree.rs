@@ -25,6 +25,9 @@ use crate::{
 /// The most directories that one client may watch.
 const DIRECTORIES: usize = 8192;
 
+/// The longest path that the kernel takes.
+const LONGEST: usize = 4096;
+
 /// The most that is told of what a new directory has in it.
 const ANNOUNCED: usize = 4096;
 
@@ -81,15 +84,18 @@ impl Tree {
         Ok(())
     }
 
-    /// The path of a name in a directory that is watched.
+    /// The path of a name in a directory that is watched, unless it is too long for the kernel:
+    /// directories that are moved into each other can be deeper than anybody can name.
     pub(super) fn path(&self, watch: i32, name: &[u8]) -> Option<PathBuf> {
         let (mut names, mut at) = (vec![name], watch);
+        let mut length = self.root.as_os_str().len() + name.len();
         while !self.is_root(at) {
             let (parent, name) = self.places.get(&at)?;
             names.push(name);
+            length += name.len() + 1;
             at = *parent;
             // More would be a circle, which no file system has.
-            if names.len() > self.places.len() + 1 {
+            if names.len() > self.places.len() + 1 || length > LONGEST {
                 return None;
             }
         }
