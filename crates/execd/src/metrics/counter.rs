@@ -54,8 +54,8 @@ impl MemoryUse {
     /// The bytes in use, without what the kernel keeps of files that it can drop at any time.
     pub(super) fn read(&self) -> io::Result<u64> {
         let used = match self {
-            Self::V1 { usage, stat } => without_cache(usage, stat, "total_inactive_file")?,
-            Self::V2 { usage, stat } => without_cache(usage, stat, "inactive_file")?,
+            Self::V1 { usage, stat } => without_cache(usage, stat, "total_")?,
+            Self::V2 { usage, stat } => without_cache(usage, stat, "")?,
             Self::Machine(file) => machine_memory(&text(file)?),
             Self::Unknown => None,
         };
@@ -63,9 +63,12 @@ impl MemoryUse {
     }
 }
 
-fn without_cache(usage: &File, stat: &File, cache: &str) -> io::Result<Option<u64>> {
-    let used = number(&text(usage)?);
-    let cached = field(&text(stat)?, cache).unwrap_or(0);
+/// What the counters say of a group alone has no prefix; with those below it, it may have one.
+fn without_cache(usage: &File, stat: &File, prefix: &str) -> io::Result<Option<u64>> {
+    let (used, stat) = (number(&text(usage)?), text(stat)?);
+    let cached =
+        ["active_file", "inactive_file"].map(|cache| field(&stat, &format!("{prefix}{cache}")));
+    let cached = cached.into_iter().flatten().fold(0, u64::saturating_add);
     Ok(used.map(|used| used.saturating_sub(cached)))
 }
 
@@ -144,7 +147,7 @@ mod tests {
         assert_eq!(cpu.read().unwrap(), Duration::from_millis(2500));
         let stat = "anon 5\nfile 6\ninactive_anon 100\nactive_file 3\ninactive_file 400\n";
         let memory = MemoryUse::V2 { usage: file("1000\n"), stat: file(stat) };
-        assert_eq!(memory.read().unwrap(), 600);
+        assert_eq!(memory.read().unwrap(), 597);
     }
 
     #[test]
