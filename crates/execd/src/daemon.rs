@@ -1,7 +1,6 @@
 use std::{future::pending, sync::Arc, time::Duration};
 
 use osb_core::Token;
-use osb_sys::identity::Identity;
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -40,8 +39,6 @@ const WATCHES: usize = 64;
 pub(crate) struct Daemon {
     pub(crate) token: Option<Token>,
     pub(crate) environment: Environment,
-    /// Who acts on files where the path of a request names nobody; none is the daemon itself.
-    pub(crate) default_identity: Option<Arc<Identity>>,
     /// How many more may watch files.
     pub(crate) watches: Arc<Semaphore>,
     pub(crate) reaper: Reaper,
@@ -104,7 +101,6 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
     let daemon = Arc::new(Daemon {
         token,
         environment,
-        default_identity: None,
         watches: Arc::new(Semaphore::new(WATCHES)),
         reaper: Reaper::default(),
         commands: Commands::new(commands),

@@ -138,7 +138,7 @@ fn begin(daemon: &Arc<Daemon>, cwd: Option<String>) -> Result<Host, ApiError> {
             cwd
         }
     };
-    let birth = Birth { cwd, env, identity: daemon.default_identity.as_deref().cloned() };
+    let birth = Birth { cwd, env };
     Host::start(daemon, birth, Arc::clone(&daemon.sessions.states)).map_err(|error| {
         ApiError::refused(format!("cannot start bash, which a session needs: {error}"))
     })

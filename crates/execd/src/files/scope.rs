@@ -71,7 +71,7 @@ impl FromRequestParts<Arc<Daemon>> for Scope {
                 let identity = blocking(move || Ok(Accounts::load().identity(uid, Some(gid))));
                 Some(Arc::new(identity.await?))
             }
-            _ => daemon.default_identity.clone(),
+            _ => None,
         };
         Ok(Self { daemon: Arc::clone(daemon), identity })
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use osb_api::execd::Event;
-use osb_sys::{identity::Identity, spawn::Streams};
+use osb_sys::spawn::Streams;
 use rustix::process::{Pid, Signal};
 use tokio::{
     io::Interest,
@@ -54,14 +54,13 @@ pub(super) struct Shell {
 pub(super) struct Birth {
     pub(super) cwd: PathBuf,
     pub(super) env: BTreeMap<OsString, OsString>,
-    pub(super) identity: Option<Identity>,
 }
 
 impl Shell {
     /// This waits for bash to be read, so it is for a thread that may wait.
     pub(super) fn start(daemon: &Arc<Daemon>, birth: Birth) -> Result<Self, NotStarted> {
-        let Birth { cwd, env, identity } = birth;
-        let launch = Launch { program: Program::Argv(driver::argv()), cwd, env, identity };
+        let Birth { cwd, env } = birth;
+        let launch = Launch { program: Program::Argv(driver::argv()), cwd, env, identity: None };
         let (here, there) = StdStream::pair()?;
         here.set_nonblocking(true)?;
         let control = UnixStream::from_std(here)?;
