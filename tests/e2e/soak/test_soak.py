@@ -13,11 +13,17 @@ from served import wait_for
 
 # What the allocator may keep of what was used once; a leak of one page per command is far more.
 SLACK = MIB
+RESOURCE = {"cpu": "2", "memory": "1Gi"}
 
 
 @pytest.fixture
-def daemon(create) -> Daemon:
-    return Daemon(create(resource={"cpu": "2", "memory": "1Gi"}))
+def daemon(create, server) -> Daemon:
+    return Daemon(create(resource=RESOURCE), server)
+
+
+@pytest.fixture(params=[False, True], ids=["direct", "through the gateway"])
+def daemon_on_both_ways(create, server, request) -> Daemon:
+    return Daemon(create(resource=RESOURCE), server, through_gateway=request.param)
 
 
 def in_parallel(daemon: Daemon, count: int, job) -> None:
@@ -78,7 +84,8 @@ def test_ten_thousand_commands_leave_no_process_descriptor_file_or_memory(daemon
     assert daemon.private() <= memory + SLACK
 
 
-def test_clients_that_are_killed_mid_stream_leave_nothing_running(daemon: Daemon):
+def test_clients_that_are_killed_mid_stream_leave_nothing_running(daemon_on_both_ways: Daemon):
+    daemon = daemon_on_both_ways
     scripts = [
         "yes",
         "echo x; sleep 60",
@@ -209,7 +216,8 @@ def test_a_thousand_terminals_leave_nothing(daemon: Daemon):
     assert daemon.private() <= memory + SLACK
 
 
-def test_uploads_that_break_off_leave_nothing(daemon: Daemon):
+def test_uploads_that_break_off_leave_nothing(daemon_on_both_ways: Daemon):
+    daemon = daemon_on_both_ways
     head = (
         b"--b\r\nContent-Disposition: form-data; name=\"metadata\"; filename=\"metadata\"\r\n"
         b"Content-Type: application/json\r\n\r\n{\"path\": \"/tmp/never\"}\r\n"
