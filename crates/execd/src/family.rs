@@ -10,9 +10,7 @@ use std::{
 };
 
 use osb_sys::{fs, process, ready};
-use rustix::process::{
-    Pid, Signal, getpgrp, getpid, kill_process, kill_process_group, pidfd_send_signal,
-};
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group, pidfd_send_signal};
 use tokio::{
     io::Interest,
     time::{sleep, timeout},
@@ -49,8 +47,6 @@ struct Members {
     exited: Exited,
     who: Who,
     alive: Vec<Arc<Member>>,
-    /// The group of this process, which is in no family.
-    own_group: Option<Pid>,
 }
 
 /// Who of a family is meant.
@@ -83,8 +79,7 @@ impl Family {
     }
 
     fn new(leader: Pid, exited: Exited, who: Who) -> Self {
-        let own_group = Some(getpgrp());
-        let members = Members { leader, exited, who, alive: Vec::new(), own_group };
+        let members = Members { leader, exited, who, alive: Vec::new() };
         Self(Arc::new(Mutex::new(members)))
     }
 
@@ -161,7 +156,10 @@ impl Members {
             Who::ChildrenBut(_) => &[],
         };
         let groups: HashSet<Pid> = in_groups.iter().filter_map(|member| member.group).collect();
-        for &group in groups.iter().filter(|&&group| Some(group) != self.own_group) {
+        // This process is in no family. It has no group that it could name where it was started
+        // from outside of its namespace, and `getpgrp` has no answer for that.
+        let own_group = Row::read(getpid()).and_then(|row| row.group);
+        for &group in groups.iter().filter(|&&group| Some(group) != own_group) {
             // The only failure is that all of it have ended.
             let _ = kill_process_group(group, signal);
         }
