@@ -159,7 +159,8 @@ impl Place {
 
 fn boot(spec: &SandboxSpec, counters: Option<Counters>) -> Boot {
     let mut env = spec.env.clone();
-    for (key, value) in [("HOME", "/root"), ("LANG", "C.UTF-8"), ("USER", "root")] {
+    // Characters are UTF-8. `LANG` would say so too, and cost each shell a dozen files more.
+    for (key, value) in [("HOME", "/root"), ("LC_CTYPE", "C.UTF-8"), ("USER", "root")] {
         env.entry(key.to_owned()).or_insert_with(|| value.to_owned());
     }
     Boot {

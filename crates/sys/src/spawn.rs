@@ -5,12 +5,12 @@
 //! that the child may do nothing but system calls; that is why it is here and nowhere else.
 
 use std::{
-    ffi::{CStr, CString, c_char, c_int, c_void},
+    ffi::{CString, c_char, c_int, c_void},
     io,
     os::fd::{AsRawFd, BorrowedFd, RawFd},
     ptr,
     sync::{
-        OnceLock,
+        LazyLock,
         atomic::{AtomicI32, Ordering},
     },
 };
@@ -114,7 +114,6 @@ pub fn spawn(program: &Program, streams: Streams<'_>, pid: &AtomicI32) -> Result
         in_terminal,
         argv,
         envp,
-        expendable: expendable(),
         descriptors: rlimit::original(),
         failed: None,
     };
@@ -135,7 +134,10 @@ pub fn spawn(program: &Program, streams: Streams<'_>, pid: &AtomicI32) -> Result
     drop(stack);
     match (Pid::from_raw(cloned).filter(|_| cloned > 0), child.failed) {
         (None, _) => Err(SpawnError::Process(error)),
-        (Some(pid), None) => Ok(pid),
+        (Some(pid), None) => {
+            make_expendable(pid);
+            Ok(pid)
+        }
         (Some(_), Some(failed)) => Err(failed.into()),
     }
 }
@@ -150,7 +152,6 @@ struct Child<'a> {
     argv: Vec<*const c_char>,
     /// Ends with a null pointer.
     envp: Vec<*const c_char>,
-    expendable: Option<&'static CStr>,
     /// How many descriptors the program may have, if not as many as this process.
     descriptors: Option<Rlimit>,
     failed: Option<Failed>,
@@ -186,7 +187,6 @@ impl Child<'_> {
         }
         // SAFETY: takes nothing and touches no memory.
         check(unsafe { libc::setsid() }, SpawnError::Prepare)?;
-        self.be_expendable();
         for (number, fd) in (0..).zip(self.streams) {
             // SAFETY: the table of descriptors is this process's own. The first three are
             // overwritten on purpose, and none of those still to come is among them.
@@ -209,21 +209,6 @@ impl Child<'_> {
         }
         unblock_signals();
         Err(self.execute())
-    }
-
-    /// Lack of memory should end what we start before it ends us. Where this cannot be said, the
-    /// program runs all the same.
-    fn be_expendable(&self) {
-        let Some(score) = self.expendable else { return };
-        let (path, flags) = (c"/proc/self/oom_score_adj", libc::O_WRONLY | libc::O_CLOEXEC);
-        // SAFETY: the path ends with a zero.
-        let file = unsafe { libc::open(path.as_ptr(), flags) };
-        if file >= 0 {
-            // SAFETY: the pointer and the length are those of the text.
-            unsafe { libc::write(file, score.as_ptr().cast(), score.count_bytes()) };
-            // SAFETY: the descriptor was opened above and belongs to nobody else.
-            unsafe { libc::close(file) };
-        }
     }
 
     fn execute(&mut self) -> Failed {
@@ -256,15 +241,19 @@ fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// The number that makes a child more expendable than this process, as text.
-fn expendable() -> Option<&'static CStr> {
-    static SCORE: OnceLock<Option<CString>> = OnceLock::new();
-    let score = SCORE.get_or_init(|| {
-        let own = crate::fs::read_to_string("/proc/self/oom_score_adj").ok()?;
-        let own: i32 = own.trim().parse().ok()?;
-        CString::new(own.saturating_add(EXPENDABLE).min(1000).to_string()).ok()
+/// Lack of memory should end what we start before it ends us. Where this cannot be said, the
+/// program runs all the same.
+///
+/// A child cannot say it of itself: as long as it borrows our memory, its files in `/proc` are as
+/// closed as ours.
+fn make_expendable(child: Pid) {
+    static SCORE: LazyLock<String> = LazyLock::new(|| {
+        let own = crate::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
+        let own: i32 = own.trim().parse().unwrap_or_default();
+        own.saturating_add(EXPENDABLE).min(1000).to_string()
     });
-    score.as_deref()
+    let place = format!("/proc/{}/oom_score_adj", child.as_raw_pid());
+    drop(crate::fs::write(place, &*SCORE));
 }
 
 fn block_signals() -> libc::sigset_t {
@@ -336,15 +325,13 @@ mod tests {
 
     #[test]
     fn a_program_starts_with_what_it_was_given() {
-        let script = "echo $0 $1 $A $B $PWD; ls /proc/self/fd; cat /proc/self/oom_score_adj";
+        let script = "echo $0 $1 $A $B $PWD; ls /proc/self/fd";
         let (spawned, said) = start(&program(
             &["/nowhere/sh", "/etc/passwd/sh", "/etc/passwd", "/bin/sh"],
             &["-c", script, "zero", "first"],
         ));
         spawned.unwrap();
-        let own = crate::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
-        let score = (own.trim().parse::<i32>().unwrap() + EXPENDABLE).min(1000);
-        assert_eq!(said, format!("zero first one two three /usr\n0\n1\n2\n3\n{score}\n"));
+        assert_eq!(said, "zero first one two three /usr\n0\n1\n2\n3\n");
     }
 
     #[test]

@@ -107,6 +107,12 @@ def test_a_program_that_takes_all_memory_is_killed_and_nothing_else(sandbox):
     assert sandbox.get_info().status.state == "Running"
 
 
+def test_lack_of_memory_ends_whatever_was_started_before_execd(sandbox):
+    scores = "sleep 0.2; cat /proc/1/oom_score_adj /proc/self/oom_score_adj"
+    own, started = map(int, lines(sandbox, scores))
+    assert started == own + 500
+
+
 def test_a_full_place_is_told_and_others_go_on(sandbox):
     execution = sandbox.commands.run("head -c 1G /dev/zero > /dev/shm/full")
     assert execution.exit_code == 1

@@ -23,6 +23,8 @@ use super::{
 pub(crate) const AT_ONCE: usize = 100;
 /// How often that is repeated; the median counts.
 const ROUNDS: usize = 9;
+/// How long a daemon must have done nothing to be called idle.
+const IDLE: Duration = Duration::from_secs(8);
 
 #[derive(Debug)]
 pub(crate) struct Daemon {
@@ -56,6 +58,7 @@ impl Daemon {
         // All daemons run one program: where there is a single one, it has the pages for itself.
         let another = client.create().await?;
         let process = Process::of_daemon(&sandbox.id)?;
+        tokio::time::sleep(IDLE).await;
         let idle = process.weigh()?;
         client.remove(&another.id).await?;
         let binary = process.binary()?;

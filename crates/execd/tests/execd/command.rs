@@ -217,7 +217,7 @@ async fn whoever_is_left_in_the_background_can_print() {
 #[tokio::test]
 async fn lack_of_memory_ends_commands_before_execd() {
     let daemon = Daemon::start();
-    let events = daemon.run(json!({"command": "cat /proc/self/oom_score_adj"})).await;
+    let events = daemon.run(json!({"command": "sleep 0.2; cat /proc/self/oom_score_adj"})).await;
     let score: i32 = stdout(&events)[0].parse().unwrap();
     let own = osb_sys::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
     let own: i32 = own.trim().parse().unwrap();
