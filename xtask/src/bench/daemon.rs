@@ -45,6 +45,7 @@ pub(crate) struct Daemon {
     pub(crate) argv_floor: Sample,
     pub(crate) shell_floor: Sample,
     pub(crate) at_once_floor: Sample,
+    pub(crate) writing_floor: f64,
 }
 
 impl Daemon {
@@ -75,6 +76,7 @@ impl Daemon {
         let process = Process::of_daemon(&sandbox.id)?;
         // The first transfer pays for the buffers that later ones find.
         transfer(client, &sandbox, 1).await?;
+        let writing_floor = floor::writing(&server.data(), mebibytes)?;
         let server = Process::new(server.id());
         let (daemon_before, server_before) = (process.begin_peak()?, server.begin_peak()?);
         let transfer = transfer(client, &sandbox, mebibytes).await?;
@@ -95,6 +97,7 @@ impl Daemon {
             argv_floor,
             shell_floor,
             at_once_floor: spawns_at_once()?,
+            writing_floor,
         })
     }
 }

@@ -4,7 +4,7 @@ use std::{
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
     path::Path,
-    process::Stdio,
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -20,7 +20,10 @@ pub(crate) fn process() -> Result<Duration> {
 
 /// Starts the shell that commands run in, with nothing to do, once.
 pub(crate) fn shell() -> Result<Duration> {
-    once(&["/bin/bash", "-c", "true"])
+    // What the shell does about them before it begins is a part of its start everywhere.
+    let mut shell = command(&["/bin/bash", "-c", "true"])?;
+    shell.envs([("HOME", "/root"), ("LC_CTYPE", "C.UTF-8"), ("USER", "root")]);
+    wait(shell)
 }
 
 /// Starts `/bin/true` in new namespaces, by way of `unshare`; `None` where that is not installed or refused.
@@ -42,14 +45,33 @@ fn time(count: usize, arguments: &[&str]) -> Result<Sample> {
 }
 
 fn once(arguments: &[&str]) -> Result<Duration> {
+    wait(command(arguments)?)
+}
+
+fn command(arguments: &[&str]) -> Result<Command> {
     let (program, arguments) = arguments.split_first().context("no program to time")?;
     let mut command = osb_sys::command::command(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Ok(command)
+}
+
+fn wait(mut command: Command) -> Result<Duration> {
     let began = Instant::now();
-    let status = command.status().with_context(|| format!("cannot start {program}"))?;
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
     let elapsed = began.elapsed();
-    ensure!(status.success(), "{program} failed: {status}");
+    ensure!(status.success(), "{command:?} failed: {status}");
     Ok(elapsed)
+}
+
+/// Bytes per second into a new file in a directory, as far as the kernel's memory.
+pub(crate) fn writing(directory: &Path, mebibytes: usize) -> Result<f64> {
+    let mut file = tempfile::tempfile_in(directory)?;
+    let chunk = vec![b'x'; 1024 * 1024];
+    let began = Instant::now();
+    for _ in 0..mebibytes {
+        file.write_all(&chunk)?;
+    }
+    Ok(per_second(mebibytes * chunk.len(), began.elapsed()))
 }
 
 /// Bytes per second through one TCP connection on loopback, with nobody in between.
