@@ -146,7 +146,7 @@ mod tests {
     use osb_api::SandboxId;
 
     use super::*;
-    use crate::{ImageName, Resources, Token};
+    use crate::{ImageName, Token};
 
     /// Seconds since the epoch at which all of these take place.
     const NOW: i64 = 1_000_000;
@@ -164,14 +164,12 @@ mod tests {
         steps: &[&str],
     ) {
         let now = at(NOW);
-        let spec = SandboxSpec {
-            id: SandboxId::random(),
-            image: ImageName::new("host"),
-            entrypoint: vec!["sleep".to_owned()],
-            env: std::collections::BTreeMap::new(),
-            resources: Resources::default(),
-            token: Token::new("t"),
-        };
+        let spec = SandboxSpec::new(
+            SandboxId::random(),
+            ImageName::new("host"),
+            vec!["sleep".to_owned()],
+            Token::new("t"),
+        );
         let observed = state.map(|state| Observed { id: spec.id, state });
         let status = Status {
             phase,

@@ -1,6 +1,6 @@
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
 
-use osb_api::SandboxId;
+use osb_api::{SandboxId, SnapshotId};
 use serde::{Deserialize, Serialize};
 
 use crate::{Cpu, Memory};
@@ -18,6 +18,59 @@ pub struct SandboxSpec {
     pub resources: Resources,
     /// What execd asks of its callers.
     pub token: Token,
+    /// Files that the sandbox starts with, on top of those of its image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotId>,
+    /// Storage that is not the sandbox's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<Volume>,
+}
+
+impl SandboxSpec {
+    /// A sandbox with nothing but what every sandbox has.
+    pub fn new(id: SandboxId, image: ImageName, entrypoint: Vec<String>, token: Token) -> Self {
+        Self {
+            id,
+            image,
+            entrypoint,
+            env: BTreeMap::new(),
+            resources: Resources::default(),
+            token,
+            snapshot: None,
+            volumes: Vec::new(),
+        }
+    }
+}
+
+/// Storage that is shown at a path of the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    pub source: VolumeSource,
+    /// The part of it to show: a relative path without `..`; all of it if empty.
+    #[serde(default)]
+    pub sub_path: PathBuf,
+    /// Where: an absolute path without `..`.
+    pub at: PathBuf,
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// Where the files of a volume are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeSource {
+    /// A directory or file of the host.
+    Host(PathBuf),
+    /// Storage that the runtime keeps under this name.
+    Named {
+        name: String,
+        /// Whether a missing one is made.
+        create: bool,
+        /// Whether one that was made for this sandbox goes with it.
+        ephemeral: bool,
+    },
+    /// Memory, gone with the sandbox.
+    Tmpfs { size: Memory },
 }
 
 /// The name under which a client asks for an image, such as `host` or `python:3.12`.
@@ -50,6 +103,9 @@ pub struct Resources {
     pub memory: Option<Memory>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids: Option<u32>,
+    /// How much the sandbox may write that is its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Memory>,
 }
 
 /// A secret that opens one sandbox. It prints as dots, so that no log can hold it.

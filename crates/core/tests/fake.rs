@@ -2,7 +2,6 @@
 //! conformance suite.
 
 use std::{
-    collections::BTreeMap,
     future::poll_fn,
     io::{Read as _, Write as _},
     os::unix::net::UnixStream,
@@ -12,20 +11,18 @@ use std::{
 use futures_util::{FutureExt as _, StreamExt as _};
 use osb_api::{SandboxId, ports};
 use osb_core::{
-    Dialled, Exit, ImageName, Observed, ObservedState, Pause as _, Resources, Runtime,
-    RuntimeError, SandboxSpec, Token,
+    Dialled, Exit, ImageName, Observed, ObservedState, Pause as _, Runtime, RuntimeError,
+    SandboxSpec, Token,
     testkit::{Call, FakeRuntime},
 };
 
 fn spec() -> SandboxSpec {
-    SandboxSpec {
-        id: SandboxId::random(),
-        image: ImageName::new("host"),
-        entrypoint: vec!["sleep".to_owned()],
-        env: BTreeMap::new(),
-        resources: Resources::default(),
-        token: Token::new("t"),
-    }
+    SandboxSpec::new(
+        SandboxId::random(),
+        ImageName::new("host"),
+        vec!["sleep".to_owned()],
+        Token::new("t"),
+    )
 }
 
 async fn dial(runtime: &FakeRuntime, id: SandboxId) -> UnixStream {

@@ -1,12 +1,10 @@
 //! What the planner promises whatever happens, shown on a world that behaves like a runtime.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use osb_api::SandboxId;
 use osb_core::{
-    Desired, Exit, Goal, ImageName, Observed, ObservedState, Phase, Reason, Resources, SandboxSpec,
-    Status, Step, Token, plan,
+    Desired, Exit, Goal, ImageName, Observed, ObservedState, Phase, Reason, SandboxSpec, Status,
+    Step, Token, plan,
 };
 use proptest::{prelude::*, test_runner::FileFailurePersistence};
 
@@ -154,14 +152,7 @@ prop_compose! {
     ) -> World {
         let now = 1_000_000;
         let time = |seconds| Timestamp::from_second(seconds).expect("a time within range");
-        let spec = SandboxSpec {
-            id: SandboxId::random(),
-            image: ImageName::new("host"),
-            entrypoint: vec!["sleep".to_owned()],
-            env: BTreeMap::new(),
-            resources: Resources::default(),
-            token: Token::new("t"),
-        };
+        let spec = SandboxSpec::new(SandboxId::random(), ImageName::new("host"), vec!["sleep".to_owned()], Token::new("t"));
         let status = Status {
             phase,
             reason: Reason::UserRequest,

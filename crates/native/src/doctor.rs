@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use osb_api::SandboxId;
-use osb_core::{Chain, ImageName, Resources, Runtime, SandboxSpec, Token};
+use osb_core::{Chain, ImageName, Runtime, SandboxSpec, Token};
 use osb_sys::{cgroup::Layout, fs};
 
 use crate::{Config, Native};
@@ -74,14 +74,12 @@ pub async fn trial(config: Config, execd: &[u8]) -> Check {
 async fn try_sandbox(config: Config, execd: &[u8]) -> Result<String, String> {
     let native: Arc<Native> =
         Native::start(config, execd).await.map_err(|error| Chain(&error).to_string())?;
-    let spec = SandboxSpec {
-        id: SandboxId::random(),
-        image: ImageName::new("host"),
-        entrypoint: vec!["sleep".to_owned(), "60".to_owned()],
-        env: std::collections::BTreeMap::default(),
-        resources: Resources::default(),
-        token: Token::new("trial"),
-    };
+    let spec = SandboxSpec::new(
+        SandboxId::random(),
+        ImageName::new("host"),
+        vec!["sleep".to_owned(), "60".to_owned()],
+        Token::new("trial"),
+    );
     let begun = std::time::Instant::now();
     let made = native.ensure(&spec).await.map_err(|error| Chain(&error).to_string());
     let took = begun.elapsed();

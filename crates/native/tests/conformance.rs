@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use osb_api::SandboxId;
 use osb_core::{
-    ImageName, Resources, Runtime, SandboxSpec, Token,
+    ImageName, Runtime, SandboxSpec, Token,
     testkit::{conformance::Harness, required},
 };
 use osb_native::{Config, Native};
@@ -75,14 +75,12 @@ impl Harness for Host {
     }
 
     fn spec(&self) -> SandboxSpec {
-        SandboxSpec {
-            id: SandboxId::random(),
-            image: ImageName::new("host"),
-            entrypoint: ["tail", "-f", "/dev/null"].map(str::to_owned).to_vec(),
-            env: std::collections::BTreeMap::default(),
-            resources: Resources::default(),
-            token: Token::new("conformance"),
-        }
+        SandboxSpec::new(
+            SandboxId::random(),
+            ImageName::new("host"),
+            ["tail", "-f", "/dev/null"].map(str::to_owned).to_vec(),
+            Token::new("conformance"),
+        )
     }
 
     async fn wait(&self, time: Duration) {

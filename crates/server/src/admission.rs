@@ -45,7 +45,11 @@ pub(crate) fn admit(
     let secure_access = if request.secure_access { Some(token::mint()?) } else { None };
     Ok(Record {
         desired: Desired {
-            spec: SandboxSpec { id, image, entrypoint, env, resources, token: token::mint()? },
+            spec: SandboxSpec {
+                env,
+                resources,
+                ..SandboxSpec::new(id, image, entrypoint, token::mint()?)
+            },
             goal: Goal::Running,
             expires_at,
             status: Status {

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use osb_api::SandboxId;
 use osb_core::{
-    ImageName, Resources, Runtime, SandboxSpec, Token,
+    ImageName, Runtime, SandboxSpec, Token,
     testkit::{
         FakeRuntime,
         conformance::{Harness, Law},
@@ -140,12 +140,10 @@ async fn a_broken_fake_without_a_fault_keeps_the_laws() {
 }
 
 fn spec() -> SandboxSpec {
-    SandboxSpec {
-        id: SandboxId::random(),
-        image: ImageName::new("host"),
-        entrypoint: vec!["sleep".to_owned(), "infinity".to_owned()],
-        env: std::collections::BTreeMap::new(),
-        resources: Resources::default(),
-        token: Token::new("token"),
-    }
+    SandboxSpec::new(
+        SandboxId::random(),
+        ImageName::new("host"),
+        vec!["sleep".to_owned(), "infinity".to_owned()],
+        Token::new("token"),
+    )
 }

@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -9,7 +9,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use osb_api::SandboxId;
-use osb_core::{ImageName, Resources, Runtime as _, SandboxSpec, Token, testkit::FakeRuntime};
+use osb_core::{ImageName, Runtime as _, SandboxSpec, Token, testkit::FakeRuntime};
 use osb_gateway::{Body, Gateway, GatewayError, Route};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio_util::task::TaskTracker;
@@ -38,14 +38,12 @@ impl Site {
 
     /// A running sandbox.
     pub(crate) async fn sandbox(&self) -> SandboxId {
-        let spec = SandboxSpec {
-            id: SandboxId::random(),
-            image: ImageName::new("host"),
-            entrypoint: vec!["sleep".to_owned()],
-            env: BTreeMap::new(),
-            resources: Resources::default(),
-            token: Token::new("t"),
-        };
+        let spec = SandboxSpec::new(
+            SandboxId::random(),
+            ImageName::new("host"),
+            vec!["sleep".to_owned()],
+            Token::new("t"),
+        );
         self.runtime.ensure(&spec).await.expect("a sandbox");
         spec.id
     }
