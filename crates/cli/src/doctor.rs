@@ -34,19 +34,19 @@ pub(crate) async fn main(
     Ok(u8::from(!checks.iter().all(Check::is_ok)))
 }
 
-/// A line per check, and below those that failed how to mend them.
+/// A line per check, and below those that found something missing how to get it.
 pub(crate) fn describe(checks: &[Check]) -> String {
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or_default();
+    let advice = |word: &str, name: &str, found: &str, remedy: &str| {
+        let indent = width + 11;
+        format!("{word:<7}  {name:<width$}  {found}\n{:indent$}to get it: {remedy}", "")
+    };
     let lines: Vec<_> = checks
         .iter()
         .map(|check| match &check.outcome {
             Outcome::Ok(found) => format!("ok       {:<width$}  {found}", check.name),
-            Outcome::Missing { found, remedy } => format!(
-                "missing  {:<width$}  {found}\n{:indent$}to get it: {remedy}",
-                check.name,
-                "",
-                indent = width + 11
-            ),
+            Outcome::Weaker { found, remedy } => advice("weaker", check.name, found, remedy),
+            Outcome::Missing { found, remedy } => advice("missing", check.name, found, remedy),
         })
         .collect();
     lines.join("\n")

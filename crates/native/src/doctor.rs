@@ -22,13 +22,15 @@ pub struct Check {
 pub enum Outcome {
     /// It is there; the text says what was found.
     Ok(String),
+    /// It is not, and the server does without; the texts say what is weaker then and how to get it.
+    Weaker { found: String, remedy: String },
     /// It is not; the texts say what was found and how to get it.
     Missing { found: String, remedy: String },
 }
 
 impl Check {
     pub fn is_ok(&self) -> bool {
-        matches!(self.outcome, Outcome::Ok(_))
+        !matches!(self.outcome, Outcome::Missing { .. })
     }
 
     fn new(name: &'static str, result: Result<String, (String, &str)>) -> Self {
@@ -49,6 +51,7 @@ pub fn doctor(data_dir: &Path) -> Vec<Check> {
         Check::new("overlay file system", overlay()),
         Check::new("control groups", groups()),
         Check::new("data directory", data(data_dir)),
+        Check { name: "landlock", outcome: landlock(osb_sys::confined::version()) },
     ]
 }
 
@@ -172,9 +175,27 @@ fn data(data_dir: &Path) -> Finding {
     }
 }
 
+fn landlock(version: Option<u32>) -> Outcome {
+    match version {
+        Some(version) => Outcome::Ok(format!("version {version}")),
+        None => Outcome::Weaker {
+            found: "not there: the server deletes sandboxes' files with all its rights".to_owned(),
+            remedy: "boot with landlock in the list of lsm=, on a kernel that is built with it"
+                .to_owned(),
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_server_does_without_does_not_stop_it() {
+        for version in [None, Some(7)] {
+            assert!(Check { name: "landlock", outcome: landlock(version) }.is_ok());
+        }
+    }
 
     #[test]
     fn old_kernels_are_told_apart() {

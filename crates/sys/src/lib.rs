@@ -5,6 +5,7 @@
 pub mod cgroup;
 pub mod command;
 pub mod confine;
+pub mod confined;
 pub mod doorkeeper;
 pub mod exec;
 pub mod fork;

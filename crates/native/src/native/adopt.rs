@@ -45,7 +45,7 @@ impl Native {
         let removed = self.removed();
         self.inner.deletions.spawn_blocking(move || {
             for name in fs::names(&removed).unwrap_or_default() {
-                delete(&removed.join(name));
+                delete(&removed, &removed.join(name));
             }
         });
         Ok(())

@@ -2,7 +2,8 @@
 
 use std::{io, path::Path, time::Duration};
 
-use osb_sys::{process, tree};
+use osb_core::Chain;
+use osb_sys::{confined, process, tree};
 
 use super::{Life, Native, make::ended};
 use crate::sandbox::Place;
@@ -28,10 +29,11 @@ impl Native {
         }
         self.empty_group(place).await?;
         let (place, removed) = (place.clone(), self.removed());
-        let aside = self.inner.tasks.spawn_blocking(move || place.discard(&removed)).await?;
+        let to = removed.clone();
+        let aside = self.inner.tasks.spawn_blocking(move || place.discard(&to)).await?;
         if let Some(aside) = aside.map_err(io::Error::other)? {
             // Deleting may take long; the sandbox is gone as soon as it has lost its name.
-            self.inner.deletions.spawn_blocking(move || delete(&aside));
+            self.inner.deletions.spawn_blocking(move || delete(&removed, &aside));
         }
         Ok(())
     }
@@ -61,8 +63,10 @@ impl Native {
     }
 }
 
-pub(super) fn delete(path: &Path) {
-    if let Err(error) = tree::remove(path) {
-        tracing::warn!(error = %error, "cannot delete what a removed sandbox left");
+/// Deletes what a sandbox left in `removed`. Whatever it has built there, no other file is reached.
+pub(super) fn delete(removed: &Path, path: &Path) {
+    let deleted = confined::run(removed, || tree::remove(path));
+    if let Err(error) = deleted.and_then(|result| result.map_err(io::Error::other)) {
+        tracing::warn!(error = %Chain(&error), "cannot delete what a removed sandbox left");
     }
 }
