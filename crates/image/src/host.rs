@@ -102,7 +102,7 @@ const GENERATED: [(&str, &str); 6] = [
          nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
     ),
     ("etc/group", "root:x:0:\ntty:x:5:\nsandbox:x:1000:\nnogroup:x:65534:\n"),
-    ("etc/hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost\n"),
+    ("etc/hosts", "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n"),
     ("etc/hostname", "sandbox\n"),
     ("etc/resolv.conf", "nameserver 127.0.0.1\n"),
     ("etc/shadow", "root:*:::::::\nsandbox:*:::::::\nnobody:*:::::::\n"),

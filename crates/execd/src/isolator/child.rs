@@ -64,6 +64,7 @@ pub(super) fn become_execd(
         let identity = Identity { uid: *uid, gid: *gid, groups: groups.clone() };
         identity.assume(alone).step("become the session's user")?;
     }
+    isolator.filter.install(alone).step("filter system calls")?;
     let handed = [handed.boot.as_fd(), handed.channel.as_fd()];
     let error = exec::exec_fd(alone, program.as_fd(), &[c"execd", c"--boot"], &handed);
     Err(Failure::new("start execd", &error))

@@ -50,6 +50,8 @@ pub(super) struct Isolator {
     pub(super) users: Option<OwnedFd>,
     /// Who root of the sandbox is out here.
     pub(super) owner: u32,
+    /// What the programs of a session may call.
+    pub(super) filter: Filter,
 }
 
 #[derive(Debug)]
@@ -78,13 +80,14 @@ pub(crate) fn serve(owner: Option<u32>) -> Result<(), Failure> {
     rustix::stdio::dup2_stdin(&null).step("detach standard input")?;
     let program = rustix::fs::open("/proc/self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .step("open this program")?;
-    let isolator = Isolator { program, users, owner: owner.unwrap_or(0) };
+    let filter = Filter::for_sandboxes().step("make the filter of system calls")?;
+    let isolator = Isolator { program, users, owner: owner.unwrap_or(0), filter };
     exec::join_new_session_keyring(&alone).step("leave the keys behind")?;
     confine::bound_powers(POWERS).step("give up capabilities")?;
     confine::drop_powers(POWERS).step("give up capabilities")?;
     set_no_new_privs(true).step("forbid new privileges")?;
-    let filter = Filter::for_sandboxes().step("make the filter of system calls")?;
-    filter.install(&alone).step("filter system calls")?;
+    let own = Filter::for_isolators().step("make the filter of system calls")?;
+    own.install(&alone).step("filter system calls")?;
     mount::leave_host_mounts(&alone).step("take a mount namespace of its own")?;
     view::make_stage()?;
 

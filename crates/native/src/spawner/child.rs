@@ -10,17 +10,16 @@ use osb_sys::{
     confine, doorkeeper, exec,
     fork::{self, Fork, SingleThread},
     message, netns,
-    seccomp::Filter,
     userns::{self, IdBase},
 };
 use rustix::{
     fs::{Mode, OFlags},
     io::fcntl_dupfd_cloexec,
-    process::{Resource, Rlimit, setrlimit},
     thread::{UnshareFlags, set_name, set_no_new_privs},
 };
 
 use super::{
+    bounds::Bounds,
     protocol::{Failure, Spawn, Step},
     root,
 };
@@ -63,7 +62,7 @@ pub(super) fn become_execd(
     spawn: &Spawn,
     handed: &Handed,
     users: &OwnedFd,
-    filter: &Filter,
+    bounds: &Bounds,
 ) -> Result<Infallible, Failure> {
     // First of all, so that whatever happens later is inside the group and can be found there.
     for door in &spawn.doors {
@@ -87,8 +86,7 @@ pub(super) fn become_execd(
     rustix::stdio::dup2_stdin(&null).step("detach standard input")?;
     rustix::stdio::dup2_stdout(&null).step("detach standard output")?;
     rustix::stdio::dup2_stderr(&null).step("detach standard error")?;
-    let none = Rlimit { current: Some(0), maximum: Some(0) };
-    setrlimit(Resource::Core, none).step("forbid core dumps")?;
+    Bounds::limit_descriptors()?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
 
     let up = |fd: &OwnedFd| fcntl_dupfd_cloexec(fd, OURS).step("move a descriptor");
@@ -105,7 +103,7 @@ pub(super) fn become_execd(
         .step("forbid further user namespaces")?;
     confine::bound_powers(confine::SANDBOX).step("give up capabilities")?;
     set_no_new_privs(true).step("forbid new privileges")?;
-    filter.install(alone).step("filter system calls")?;
+    bounds.filter_calls(alone)?;
 
     let mut given: Vec<_> = handed.given.iter().map(AsFd::as_fd).collect();
     given.push(inside.as_fd());

@@ -10,7 +10,6 @@ use osb_sys::{
     exec,
     fork::{Fork, SingleThread, fork},
     message,
-    seccomp::Filter,
     userns::user_namespace,
 };
 use rustix::{
@@ -19,6 +18,7 @@ use rustix::{
 };
 
 use super::{
+    bounds::Bounds,
     child::{self, Handed},
     protocol::{Ended, Failure, Reply, Request, Spawn, Step},
 };
@@ -39,14 +39,14 @@ pub fn spawner_main() -> ExitCode {
 fn serve() -> Result<(), Failure> {
     let alone = SingleThread::prove().step("be alone in the process")?;
     osb_sys::mount::leave_host_mounts(&alone).step("take a mount namespace of its own")?;
-    let filter = Filter::for_sandboxes().step("make the filter of system calls")?;
+    let bounds = Bounds::assume()?;
     let channel = rustix::stdio::stdin();
     loop {
         let Some((request, fds)) = message::receive(channel).step("receive a request")? else {
             return Ok(());
         };
         match request {
-            Request::Spawn(spawn) => match start(&alone, &spawn, &filter, fds) {
+            Request::Spawn(spawn) => match start(&alone, &spawn, &bounds, fds) {
                 Ok((pid, pidfd)) => reply(&Reply::Spawned { pid: pid.as_raw_pid() }, Some(&pidfd)),
                 Err(failure) => reply(&Reply::Failed(failure), None),
             },
@@ -64,7 +64,7 @@ fn reply(reply: &Reply, pidfd: Option<&OwnedFd>) -> io::Result<()> {
 fn start(
     alone: &SingleThread,
     spawn: &Spawn,
-    filter: &Filter,
+    bounds: &Bounds,
     fds: Vec<OwnedFd>,
 ) -> Result<(Pid, OwnedFd), Failure> {
     let handed = Handed::take(fds)?;
@@ -77,7 +77,7 @@ fn start(
     match fork(alone, namespaces).step("make the namespaces")? {
         Fork::Parent { child, pidfd } => Ok((child, pidfd)),
         Fork::Child => {
-            let Err(failure) = child::become_execd(alone, spawn, &handed, &users, filter);
+            let Err(failure) = child::become_execd(alone, spawn, &handed, &users, bounds);
             handed.report(&failure);
             exec::exit_now(1)
         }

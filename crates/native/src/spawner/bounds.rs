@@ -1,0 +1,82 @@
+//! What bounds every process of every sandbox, however the server was started. What counts for a
+//! sandbox as a whole is limited by its control group.
+
+use osb_sys::{fork::SingleThread, seccomp::Filter};
+use rustix::{
+    io::Errno,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
+
+use super::protocol::{Failure, Step};
+
+/// What is allowed at first, and what a program may raise it to.
+const LIMITS: [(Resource, Option<u64>, Option<u64>); 15] = [
+    (Resource::As, None, None),
+    // A dump would go where the host's settings say, which may be a program of the host.
+    (Resource::Core, Some(0), Some(0)),
+    (Resource::Cpu, None, None),
+    (Resource::Data, None, None),
+    (Resource::Fsize, None, None),
+    (Resource::Locks, None, None),
+    // The kernel's own default; such memory cannot be swapped out.
+    (Resource::Memlock, Some(8 << 20), Some(8 << 20)),
+    // Queues take memory of the kernel: again its default.
+    (Resource::Msgqueue, Some(819_200), Some(819_200)),
+    (Resource::Nice, Some(0), Some(0)),
+    // The control group counts processes.
+    (Resource::Nproc, None, None),
+    (Resource::Rss, None, None),
+    (Resource::Rtprio, Some(0), Some(0)),
+    (Resource::Rttime, None, None),
+    // Of all processes of a user together; on machines with much memory the kernel allows more.
+    (Resource::Sigpending, Some(16_384), Some(16_384)),
+    (Resource::Stack, Some(8 << 20), None),
+];
+
+/// How many descriptors a program has at first: some break on numbers above a thousand.
+const DESCRIPTORS: u64 = 1024;
+/// What it may raise that to. The memory that they take is that of the sandbox.
+const MOST_DESCRIPTORS: u64 = 524_288;
+
+/// The bounds, made once for all sandboxes.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    filter: Filter,
+}
+
+impl Bounds {
+    /// Some limits count also for all of a user namespace, by what its maker had. So the spawner,
+    /// which makes them, takes on all but that of descriptors itself, and sandboxes inherit them.
+    pub(super) fn assume() -> Result<Self, Failure> {
+        for (resource, current, maximum) in LIMITS {
+            limit(resource, Rlimit { current, maximum })?;
+        }
+        Ok(Self { filter: Filter::for_sandboxes().step("make the filter of system calls")? })
+    }
+
+    /// To be done in the sandbox: the spawner may need more.
+    pub(super) fn limit_descriptors() -> Result<(), Failure> {
+        let (current, maximum) = (Some(DESCRIPTORS), Some(MOST_DESCRIPTORS));
+        limit(Resource::Nofile, Rlimit { current, maximum })
+    }
+
+    /// The last step before execd: afterwards most calls are refused.
+    pub(super) fn filter_calls(&self, alone: &SingleThread) -> Result<(), Failure> {
+        self.filter.install(alone).step("filter system calls")
+    }
+}
+
+/// Sets a limit, or what comes nearest if the host gives us less: it may have taken the power to
+/// raise limits from the server, and has a limit of its own for descriptors.
+fn limit(resource: Resource, wanted: Rlimit) -> Result<(), Failure> {
+    let set = setrlimit(resource, wanted).or_else(|error| match error {
+        Errno::PERM => {
+            let own = getrlimit(resource).maximum;
+            let least = |limit: Option<u64>| [limit, own].into_iter().flatten().min();
+            let nearest = Rlimit { current: least(wanted.current), maximum: least(wanted.maximum) };
+            setrlimit(resource, nearest)
+        }
+        error => Err(error),
+    });
+    set.step("set a limit")
+}
