@@ -171,7 +171,7 @@ mod tests {
     async fn output_goes_where_it_belongs_and_nothing_is_left() {
         let backend = FakeBackend::start().await;
         backend.next_command(&[OUT, ERR, COMPLETE], Then::End);
-        let line = ["run", "--env", "A=1", "--cpu", "500m", "--", "echo", "$A"];
+        let line = ["run", "--env", "A=1", "--cpu", "500m", "--disk", "1Gi", "--", "echo", "$A"];
         let (code, out, err) = run_line(&backend, &line, &mut Never).await;
         assert_eq!((code.unwrap(), out.as_str(), err.as_str()), (0, "out\n", "err\n"));
         assert!(backend.sandboxes().is_empty());
@@ -180,6 +180,7 @@ mod tests {
         assert_eq!(request["image"]["uri"], "host");
         assert_eq!(request["env"]["A"], "1");
         assert_eq!(request["resourceLimits"]["cpu"], "500m");
+        assert_eq!(request["resourceLimits"]["disk"], "1Gi");
         assert_eq!(request["timeout"], 300);
         let command = backend.bodies(&Method::POST, "/command").remove(0);
         assert_eq!(command, r#"{"argv":["echo","$A"]}"#);

@@ -22,6 +22,9 @@ pub(crate) struct Spec {
     /// Memory limit, such as 512Mi or 2Gi
     #[arg(long, value_name = "BYTES", default_value = "2Gi", value_parser = amount::<Memory>, help_heading = "Sandbox")]
     memory: String,
+    /// Limit on what the sandbox writes, such as 512Mi or 10Gi; without one, the server's
+    #[arg(long, value_name = "BYTES", value_parser = amount::<Memory>, help_heading = "Sandbox")]
+    disk: Option<String>,
 }
 
 impl Spec {
@@ -29,15 +32,19 @@ impl Spec {
     pub(crate) fn request(&self, timeout: Option<i64>) -> CreateSandboxRequest {
         let env = pair::to_map(&self.env);
         let metadata = pair::to_map(&self.metadata);
-        let limits = [("cpu", &self.cpu), ("memory", &self.memory)];
+        let limits = [
+            ("cpu", Some(&self.cpu)),
+            ("memory", Some(&self.memory)),
+            ("disk", self.disk.as_ref()),
+        ];
+        let limits =
+            limits.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.clone())));
         CreateSandboxRequest {
             timeout,
             env: (!env.is_empty())
                 .then(|| env.into_iter().map(|(key, value)| (key, Some(value))).collect()),
             metadata: (!metadata.is_empty()).then_some(metadata),
-            resource_limits: Some(
-                limits.map(|(key, value)| (key.to_owned(), value.clone())).into(),
-            ),
+            resource_limits: Some(limits.collect()),
             ..Sandbox::request(&self.image)
         }
     }

@@ -6,7 +6,7 @@ use osb_api::SandboxId;
 use osb_core::{Chain, ImageName, Runtime, SandboxSpec, Token};
 use osb_sys::{cgroup::Layout, fs};
 
-use crate::{Config, Native};
+use crate::{Config, Native, disk};
 
 /// The oldest kernel that stacks an overlay on layers with translated owners.
 const OLDEST_KERNEL: (u32, u32) = (5, 19);
@@ -51,6 +51,7 @@ pub fn doctor(data_dir: &Path) -> Vec<Check> {
         Check::new("overlay file system", overlay()),
         Check::new("control groups", groups()),
         Check::new("data directory", data(data_dir)),
+        Check { name: "disk limits", outcome: disk_limits(data_dir) },
         Check { name: "landlock", outcome: landlock(osb_sys::confined::version()) },
     ]
 }
@@ -183,6 +184,17 @@ fn landlock(version: Option<u32>) -> Outcome {
             remedy: "boot with landlock in the list of lsm=, on a kernel that is built with it"
                 .to_owned(),
         },
+    }
+}
+
+/// Whether sandboxes can be kept from filling the disk, for those who ask for it.
+fn disk_limits(data_dir: &Path) -> Outcome {
+    match disk::describe(data_dir) {
+        Ok(found) => Outcome::Ok(found),
+        Err(disk::Unable { found, remedy }) => {
+            let found = format!("none: sandboxes that ask for one are refused, as {found}");
+            Outcome::Weaker { found, remedy: remedy.to_owned() }
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! [`Native`] is what the server holds. It never forks: a single-threaded helper process, the
 //! spawner, makes each sandbox and hands back a descriptor for its first process.
 
+mod disk;
 mod doctor;
 mod ids;
 mod native;

@@ -25,6 +25,7 @@ use tokio::sync::broadcast;
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    disk::Disks,
     ids::Ids,
     sandbox::{Place, State},
     spawner::Spawner,
@@ -68,6 +69,7 @@ struct Inner {
     config: Config,
     layout: Layout,
     images: Images,
+    disks: Disks,
     spawner: Spawner,
     sockets: SocketOpener,
     execd: File,
@@ -112,6 +114,7 @@ impl Native {
         fs::set_mode(&config.data_dir, 0o700).map_err(StartError::Data)?;
         let lock = lock(&config.data_dir)?;
         let images = Images::open(config.data_dir.join("images")).map_err(StartError::Images)?;
+        let disks = Disks::open(&config.data_dir).map_err(StartError::Data)?;
         let layout = Layout::find().map_err(StartError::Groups)?;
         layout
             .prepare(&config.cgroup_parent)
@@ -127,6 +130,7 @@ impl Native {
                 config,
                 layout,
                 images,
+                disks,
                 tasks,
                 deletions: TaskTracker::new(),
                 lock,
@@ -219,6 +223,9 @@ impl Runtime for Native {
                 return Err(RuntimeError::failed("cannot find the image", error));
             }
         };
+        if let Some(limit) = spec.resources.disk {
+            self.inner.disks.check(limit).map_err(RuntimeError::Invalid)?;
+        }
         let (state, turn) = {
             let mut known = self.known();
             if let Some(entry) = known.sandboxes.get(&spec.id) {

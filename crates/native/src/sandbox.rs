@@ -7,6 +7,7 @@
 //! | `state.json` | the spec and the range of ids |
 //! | `upper` | the sandbox's own files |
 //! | `work` | the overlay's own |
+//! | `disk.img` | a file system that holds these two instead, if they are limited by it |
 //! | `execd.sock` | where execd listens; nobody inside can see it |
 //! | `exit.json` | how it ended, once it has |
 
@@ -30,7 +31,10 @@ use osb_sys::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::spawner::{RootPlan, Spawn};
+use crate::{
+    disk::{Disks, Files},
+    spawner::{RootPlan, Spawn},
+};
 
 const SOCKET: &str = "execd.sock";
 /// How many processes a sandbox may have that says nothing about it.
@@ -60,12 +64,14 @@ impl Place {
     }
 
     /// Makes the directory and the control group, and everything that the spawner needs to be
-    /// handed: its instructions, and what execd is handed, from its [`Boot`] on.
+    /// handed: its instructions, the sandbox's files, and what execd is handed, from its [`Boot`]
+    /// on.
     pub(crate) fn prepare(
         &self,
         state: &State,
         rootfs: &Rootfs,
         cover: &Path,
+        disks: &Disks,
     ) -> Result<(Spawn, Vec<OwnedFd>), PathError> {
         let at = |name: &str| self.directory.join(name);
         let named = |name: &str| {
@@ -75,10 +81,8 @@ impl Place {
         fs::create_dir(&self.directory, 0o700)?;
         let text = serde_json::to_vec(state).map_err(io::Error::from);
         fs::write_whole(at("state.json"), &text.map_err(named("state.json"))?, 0o600)?;
-        fs::create_dir(at("work"), 0o700)?;
-        fs::create_dir(at("upper"), 0o755)?;
-        fs::chown(at("upper"), state.base.0, state.base.0)?;
         let resources = &state.spec.resources;
+        let own = disks.make(&self.directory, resources.disk, state.base)?;
         let memory = resources.memory.unwrap_or(DEFAULT_MEMORY);
         self.group.create(&Limits {
             cpu_millis: resources.cpu.map(osb_core::Cpu::millis),
@@ -98,7 +102,8 @@ impl Place {
         });
         let boot = serde_json::to_vec(&boot(&state.spec, counters)).map_err(io::Error::from);
         let boot = boot.and_then(|text| memfd::with_content("boot", &text));
-        let mut handed = vec![boot.map_err(named("boot"))?.into(), listener.into()];
+        let boot = boot.map_err(named("boot"))?;
+        let mut handed = vec![own.into(), boot.into(), listener.into()];
         handed.extend(files.into_iter().flatten().map(OwnedFd::from));
         let spawn = Spawn {
             hostname: "sandbox".to_owned(),
@@ -106,8 +111,6 @@ impl Place {
             root: RootPlan {
                 stage: cover.to_owned(),
                 layers: rootfs.layers.clone(),
-                upper: at("upper"),
-                work: at("work"),
                 views: rootfs.views.iter().map(|view| view.path.clone()).collect(),
             },
             doors: self.group.doors(),
@@ -135,9 +138,14 @@ impl Place {
         fs::write_whole(path, &text, 0o600)
     }
 
-    /// Whether its root was ever put together: the overlay leaves its mark in the work directory.
-    pub(crate) fn has_lived(&self) -> bool {
-        self.directory.join("work/work").exists()
+    /// The sandbox's own files, whether or not it is running.
+    pub(crate) fn files(&self, disks: &Disks) -> Result<Files, PathError> {
+        disks.find(&self.directory)
+    }
+
+    /// Whether its root was ever put together.
+    pub(crate) fn has_lived(&self, disks: &Disks) -> bool {
+        self.exit().is_some() || self.files(disks).is_ok_and(|files| files.were_used())
     }
 
     /// How it ended, if that was written down.

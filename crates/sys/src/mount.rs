@@ -91,6 +91,11 @@ pub fn restrict_all(mount: impl AsFd, attributes: MountAttrFlags) -> io::Result<
     set_attributes(mount.as_fd(), libc::AT_RECURSIVE, &set)
 }
 
+/// Cuts a mount off from the one that it is a second view of: neither follows the other's changes.
+pub fn isolate(mount: impl AsFd) -> io::Result<()> {
+    set_attributes(mount.as_fd(), 0, &MountAttributes { propagation: libc::MS_PRIVATE, ..NONE })
+}
+
 /// Shows the files of a detached mount with their owners translated by `user_namespace`.
 pub fn map_ids(mount: impl AsFd, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
     let userns = u64::try_from(user_namespace.as_raw_fd()).map_err(io::Error::other)?;

@@ -17,7 +17,7 @@ impl Native {
             let place = self.place(id);
             let first = first_process(&place);
             let state = match place.state() {
-                Ok(state) if first.is_some() || place.has_lived() => state,
+                Ok(state) if first.is_some() || place.has_lived(&self.inner.disks) => state,
                 // It runs, and what is written down about it was whole before it did: a newer
                 // version wrote it, or the disk is damaged. Nothing here says that it may end.
                 Err(error) if first.is_some() => return Err(error),

@@ -39,8 +39,9 @@ impl Native {
         let place = self.place(state.spec.id);
         let (theirs, ours) = (state.clone(), place.clone());
         let cover = self.inner.config.data_dir.join("stage");
-        let prepared =
-            self.inner.tasks.spawn_blocking(move || ours.prepare(&theirs, &rootfs, &cover)).await?;
+        let disks = self.inner.disks.clone();
+        let prepare = move || ours.prepare(&theirs, &rootfs, &cover, &disks);
+        let prepared = self.inner.tasks.spawn_blocking(prepare).await?;
         let (spawn, handed) = prepared.map_err(io::Error::other)?;
         let (said, status) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let program = self.inner.execd.as_fd().try_clone_to_owned()?;

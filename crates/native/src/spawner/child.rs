@@ -31,6 +31,7 @@ const OURS: i32 = 64;
 pub(super) struct Handed {
     program: OwnedFd,
     status: OwnedFd,
+    files: OwnedFd,
     /// What execd finds from descriptor 3 on.
     given: Vec<OwnedFd>,
 }
@@ -43,6 +44,7 @@ impl Handed {
         Ok(Self {
             program: next().step("take the descriptor of execd")?,
             status: next().step("take the descriptor for failures")?,
+            files: next().step("take the sandbox's own files")?,
             given: up.collect::<Result<_, _>>().step("take the descriptors for execd")?,
         })
     }
@@ -79,7 +81,7 @@ pub(super) fn become_execd(
     osb_sys::fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
         .step("open low ports to everybody inside")?;
 
-    root::enter(&spawn.root, users.as_fd(), spawn.base)?;
+    root::enter(&spawn.root, handed.files.as_fd(), users.as_fd(), spawn.base)?;
 
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .step("open /dev/null")?;

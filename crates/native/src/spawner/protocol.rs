@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// Makes a sandbox. With it come the descriptors of execd's program, of the pipe on which the new
-    /// process reports a [`Failure`], and then those that execd is handed, in the order of its
-    /// instructions. If the pipe ends without a word, execd is running.
+    /// process reports a [`Failure`], of a mount without a place that holds the sandbox's own
+    /// files in `upper` and the overlay's in `work`, and then those that execd is handed, in the
+    /// order of its instructions. If the pipe ends without a word, execd is running.
     Spawn(Spawn),
     /// Collects the exit status of a first process that has ended.
     Reap { pid: i32 },
@@ -32,8 +33,6 @@ pub(crate) struct RootPlan {
     pub(crate) stage: PathBuf,
     /// Topmost first.
     pub(crate) layers: Vec<PathBuf>,
-    pub(crate) upper: PathBuf,
-    pub(crate) work: PathBuf,
     pub(crate) views: Vec<PathBuf>,
 }
 

@@ -15,7 +15,7 @@ use osb_sys::{
     userns::IdBase,
 };
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, makedev, mknodat},
+    fs::{CWD, FileType, Mode, OFlags, makedev, mknodat, openat},
     mount::{UnmountFlags, unmount},
     process::{chdir, pivot_root},
 };
@@ -46,14 +46,19 @@ const DATA: Attributes = Attributes::MOUNT_ATTR_NOSUID
     .union(Attributes::MOUNT_ATTR_NOEXEC);
 
 /// Builds the root of the sandbox and moves this process into it; the host's mounts are gone then.
-pub(super) fn enter(plan: &RootPlan, users: BorrowedFd<'_>, base: IdBase) -> Result<(), Failure> {
+pub(super) fn enter(
+    plan: &RootPlan,
+    files: BorrowedFd<'_>,
+    users: BorrowedFd<'_>,
+    base: IdBase,
+) -> Result<(), Failure> {
     let tmpfs = mount::filesystem("tmpfs", &[FsOption::Text("mode", "700")], DATA)
         .step("make a file system for the layers")?;
     mount::attach(tmpfs, &plan.stage).step("mount the stage")?;
     let root = plan.stage.join("root");
     fs::create_dir(&root, 0o755).step("make the new root")?;
 
-    let overlay = overlay(plan, users)?;
+    let overlay = overlay(plan, files, users)?;
     mount::attach(overlay, &root).step("mount the root")?;
     for path in &plan.views {
         show(path, &inside(&root, path))?;
@@ -74,7 +79,11 @@ pub(super) fn enter(plan: &RootPlan, users: BorrowedFd<'_>, base: IdBase) -> Res
 }
 
 /// The overlay of the image's layers below the sandbox's own files.
-fn overlay(plan: &RootPlan, users: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
+fn overlay(
+    plan: &RootPlan,
+    files: BorrowedFd<'_>,
+    users: BorrowedFd<'_>,
+) -> Result<OwnedFd, Failure> {
     // A mount option holds at most 255 bytes, so paths go by way of descriptors.
     let mut lower = Vec::new();
     for (index, layer) in plan.layers.iter().enumerate() {
@@ -86,11 +95,13 @@ fn overlay(plan: &RootPlan, users: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
         mount::attach(&view, &at).step("mount a layer")?;
         lower.push(view);
     }
-    let open = |path: &Path| {
-        rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-    };
-    let upper = open(&plan.upper).step("open the sandbox's own files")?;
-    let work = open(&plan.work).step("open the overlay's work directory")?;
+    let at = plan.stage.join("files");
+    fs::create_dir(&at, 0o700).step("make a place for the sandbox's own files")?;
+    mount::attach(files, &at).step("mount the sandbox's own files")?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = |name| openat(files, name, flags, Mode::empty());
+    let upper = open("upper").step("open the sandbox's own files")?;
+    let work = open("work").step("open the overlay's work directory")?;
     let by_descriptor = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
     let layers = lower.iter().map(by_descriptor).collect::<Vec<_>>().join(":");
     let (upper_path, work_path) = (by_descriptor(&upper), by_descriptor(&work));

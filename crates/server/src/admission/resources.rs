@@ -26,11 +26,18 @@ fn read(field: &str, amounts: &Amounts) -> Result<Resources, ApiError> {
         match key.as_str() {
             "cpu" => resources.cpu = Some(text.parse::<Cpu>().map_err(invalid)?),
             "memory" => resources.memory = Some(text.parse::<Memory>().map_err(invalid)?),
+            // The second is what other clients say, the third what Kubernetes says.
+            "disk" | "storage" | "ephemeral-storage" => {
+                let limit = text.parse::<Memory>().map_err(invalid)?;
+                if resources.disk.replace(limit).is_some() {
+                    return Err(ApiError::invalid(format!("{field} limits the disk twice")));
+                }
+            }
             _ => {
                 let shown: String = key.chars().take(64).collect();
                 return Err(ApiError::invalid(format!(
                     "{field} has the key {shown:?}, which this server cannot enforce: it limits \
-                     cpu and memory"
+                     cpu, memory and disk"
                 )));
             }
         }
@@ -48,22 +55,28 @@ mod tests {
     }
 
     #[test]
-    fn cpu_and_memory_are_limits() {
+    fn cpu_memory_and_disk_are_limits() {
         assert_eq!(check("cpu", "500m").expect("cpu").cpu, Some(Cpu::from_millis(500)));
         assert_eq!(
             check("memory", "2Gi").expect("memory").memory,
             Some(Memory::from_bytes(2 << 30))
         );
+        for key in ["disk", "storage", "ephemeral-storage"] {
+            assert_eq!(check(key, "1G").expect(key).disk, Some(Memory::from_bytes(1_000_000_000)));
+        }
         assert_eq!(admit(Some(Amounts::new()), None).expect("none"), Resources::default());
     }
 
     #[test]
     fn what_cannot_be_enforced_is_refused() {
         for (key, value) in
-            [("gpu", "1"), ("disk", "1Gi"), ("cpu", "many"), ("memory", "-1"), ("CPU", "1")]
+            [("gpu", "1"), ("disk", "much"), ("cpu", "many"), ("memory", "-1"), ("CPU", "1")]
         {
             assert!(check(key, value).is_err(), "{key}={value} was accepted");
         }
         assert!(admit(None, None).is_err(), "limits are required");
+        let twice = [("disk", "1Gi"), ("storage", "2Gi")];
+        let twice = twice.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
+        assert!(admit(Some(twice), None).is_err(), "two limits were accepted");
     }
 }

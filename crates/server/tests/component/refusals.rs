@@ -46,7 +46,7 @@ async fn wrong_types_and_missing_fields_are_refused() {
         json!({"resourceLimits": {"cpu": "lots"}}),
         json!({"resourceLimits": {"memory": "-1Gi"}}),
         json!({"resourceLimits": {"gpu": "1"}}),
-        json!({"resourceLimits": {"disk": "1Gi"}}),
+        json!({"resourceLimits": {"gpu": "1"}}),
         json!({"resourceRequests": {"memory": "much"}}),
         json!({"secureAccess": "certainly"}),
         json!({"platform": {"os": "linux"}}),

@@ -1,0 +1,212 @@
+"""What a sandbox writes stays within its limit, and nobody else notices that it is full."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import statistics
+import threading
+import time
+
+import pytest
+from opensandbox import SandboxSync
+from opensandbox.exceptions import SandboxException
+from served import Server, wait_for
+
+MIB = 1 << 20
+LIMIT = 64 * MIB
+# What a file system of its own has beside the files: tables, and what it sets aside.
+OVERHEAD = 8 * MIB
+
+FULL = "(?i)no space left|quota exceeded"
+
+# Makes empty files until it may not, and says why.
+MANY_FILES = """
+import os
+os.mkdir("/many")
+try:
+    for number in range(10**9):
+        os.mknod(f"/many/{number}")
+except OSError as error:
+    print(number, error.strerror)
+"""
+
+# Fills the disk and frees it, again and again.
+CHURN = """
+import os
+block = os.urandom(1 << 20)
+while not os.path.exists("/dev/shm/stop"):
+    try:
+        with open("/churn", "wb", buffering=0) as file:
+            while True:
+                file.write(block)
+    except OSError:
+        os.unlink("/churn")
+"""
+
+
+def lines(sandbox: SandboxSync, command: str) -> list[str]:
+    execution = sandbox.commands.run(command)
+    return [line.text for line in execution.logs.stdout]
+
+
+def error_of(sandbox: SandboxSync, command: str) -> str:
+    execution = sandbox.commands.run(command)
+    assert execution.exit_code not in (0, None), execution
+    return "\n".join(line.text for line in execution.logs.stderr)
+
+
+def room(sandbox: SandboxSync) -> int:
+    return int(lines(sandbox, "df -B1 --output=avail /")[1])
+
+
+def answers(sandbox: SandboxSync) -> None:
+    """All that writes nothing but to memory."""
+    assert sandbox.is_healthy()
+    assert lines(sandbox, "echo alive") == ["alive"]
+    sandbox.files.write_file("/dev/shm/answers", "yes")
+    assert sandbox.files.read_file("/dev/shm/answers") == "yes"
+
+
+def directory(server: Server, sandbox: SandboxSync) -> pathlib.Path:
+    return server.data_dir / "native" / "sandboxes" / sandbox.id
+
+
+def taken(server: Server, sandbox: SandboxSync) -> int:
+    """What the sandbox takes of the host's disk."""
+    names = [path for path in directory(server, sandbox).rglob("*")]
+    return sum(path.lstat().st_blocks * 512 for path in names)
+
+
+def devices(server: Server) -> list[str]:
+    """The block devices that files of this server are."""
+    found = []
+    for path in pathlib.Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            found.append(path.read_text())
+        except OSError:
+            continue
+    return [file for file in found if str(server.data_dir) in file]
+
+
+@pytest.fixture
+def sandbox(create) -> SandboxSync:
+    return create(resource={"cpu": "1", "memory": "256Mi", "disk": "64Mi"})
+
+
+def test_a_sandbox_sees_its_limit_and_may_use_all_of_it(sandbox):
+    assert LIMIT <= room(sandbox) <= LIMIT + OVERHEAD
+    assert sandbox.commands.run("head -c 62M /dev/zero > /large").exit_code == 0
+
+
+@pytest.mark.parametrize("key", ["storage", "ephemeral-storage"])
+def test_a_limit_has_other_names(create, key):
+    sandbox = create(resource={"cpu": "1", "memory": "256Mi", key: "32Mi"})
+    assert room(sandbox) <= 32 * MIB + OVERHEAD
+
+
+def test_a_limit_that_cannot_be_kept_is_refused(server):
+    for text in ["17Ti", "much", "0"]:
+        body = {"image": {"uri": "host"}, "resourceLimits": {"disk": text}, "entrypoint": ["true"]}
+        answer = server.call("POST", "/v1/sandboxes", body)
+        assert answer.status == 400 and "disk" in answer.json()["message"], answer
+
+
+def test_a_full_disk_is_told_and_everything_else_goes_on(sandbox, server):
+    assert re.search(FULL, error_of(sandbox, "head -c 1G /dev/zero > /full"))
+    with pytest.raises(SandboxException, match="(?i)space|quota"):
+        sandbox.files.write_file("/more", "x" * 8 * MIB)
+    answers(sandbox)
+    assert sandbox.get_info().status.state == "Running"
+    os.sync()
+    assert taken(server, sandbox) <= LIMIT + OVERHEAD
+    sandbox.commands.run("rm /full; sync")
+    sandbox.files.write_file("/more", "x" * 8 * MIB)
+    # What is deleted inside is free again outside.
+    wait_for("blocks are given back", lambda: taken(server, sandbox) <= LIMIT / 2)
+
+
+def test_a_sandbox_has_so_many_files_and_no_more(sandbox):
+    sandbox.files.write_file("/dev/shm/many.py", MANY_FILES)
+    count, reason = lines(sandbox, "python3 /dev/shm/many.py")[0].split(" ", 1)
+    assert 1000 < int(count) < 10_000 and reason, reason
+    answers(sandbox)
+    lines(sandbox, "rm -r /many")
+    sandbox.files.write_file("/more", "x")
+
+
+def test_a_disk_that_is_filled_over_and_over_costs_no_memory_and_no_neighbour(create):
+    hog = create(resource={"cpu": "1", "memory": "128Mi", "disk": "512Mi"})
+    neighbour = create(resource={"cpu": "1", "memory": "128Mi", "disk": "64Mi"})
+    hog.files.write_file("/dev/shm/churn.py", CHURN)
+
+    def latency() -> float:
+        taken = []
+        for _ in range(10):
+            begun = time.perf_counter()
+            assert neighbour.commands.run("echo x > /written").exit_code == 0
+            taken.append(time.perf_counter() - begun)
+        return statistics.median(taken)
+
+    latency()
+    ratios = []
+    for _ in range(5):
+        quiet = latency()
+        churning = threading.Thread(
+            target=lambda: hog.commands.run("rm -f /dev/shm/stop; exec python3 /dev/shm/churn.py")
+        )
+        churning.start()
+        wait_for("it writes", lambda: room(hog) < 400 * MIB)
+        ratios.append(latency() / quiet)
+        hog.files.write_file("/dev/shm/stop", "")
+        churning.join()
+    assert statistics.median(ratios) < 2, ratios
+    assert hog.get_info().status.state == "Running"
+
+
+def test_a_limit_and_its_files_survive_the_server_and_a_pause(sandbox, server):
+    sandbox.files.write_file("/kept", "before")
+    server.kill()
+    server.start()
+    assert sandbox.files.read_file("/kept") == "before"
+    sandbox.pause()
+    sandbox = sandbox.resume(sandbox.id, connection_config=sandbox.connection_config)
+    assert sandbox.files.read_file("/kept") == "before"
+    assert room(sandbox) <= LIMIT + OVERHEAD
+    assert error_of(sandbox, "head -c 1G /dev/zero > /full")
+    answers(sandbox)
+
+
+def test_nothing_is_left_of_a_limited_sandbox(sandbox, server):
+    sandbox.commands.run("head -c 1G /dev/zero > /full")
+    place = directory(server, sandbox)
+    assert place.exists()
+    # Its file system has no place in the host.
+    assert sandbox.id not in pathlib.Path("/proc/self/mountinfo").read_text()
+    if (place / "disk.img").exists():
+        assert any(sandbox.id in device for device in devices(server))
+    sandbox.kill()
+    removed = server.data_dir / "native" / "removed" / sandbox.id
+    wait_for("its files are deleted", lambda: not place.exists() and not removed.exists())
+    wait_for(
+        "its device is gone",
+        lambda: not any(sandbox.id in device for device in devices(server)),
+    )
+
+
+def test_an_ended_sandbox_keeps_its_files_and_no_device(create, server):
+    sandbox = create(
+        resource={"cpu": "1", "memory": "256Mi", "disk": "32Mi"},
+        entrypoint=["sh", "-c", "while [ ! -e /end ]; do sleep 0.05; done; exit 3"],
+    )
+    sandbox.files.write_file("/end", "")
+    wait_for("it has ended", lambda: sandbox.get_info().status.state == "Failed")
+    wait_for(
+        "its device is gone",
+        lambda: not any(sandbox.id in device for device in devices(server)),
+    )
+    server.kill()
+    server.start()
+    assert sandbox.get_info().status.state == "Failed"
+    assert directory(server, sandbox).exists()
