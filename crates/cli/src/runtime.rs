@@ -63,6 +63,7 @@ fn config(data_dir: PathBuf) -> osb_native::Config {
         cgroup_parent: "opensandbox".to_owned(),
         // The program that is running, even if a newer one has taken its place on disk.
         spawner: vec!["/proc/self/exe".to_owned(), SPAWNER.to_owned()],
+        default_disk: None,
     }
 }
 

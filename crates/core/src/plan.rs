@@ -99,14 +99,29 @@ pub fn plan(desired: &Desired, observed: Option<&Observed>, now: Timestamp) -> V
                 vec![record(Phase::Resuming, Reason::UserRequest, "resuming"), Step::Resume]
             }
         },
-        (Some(ObservedState::Running), _) if phase == Phase::Running => Vec::new(),
         (Some(ObservedState::Running), _) => {
-            vec![record(Phase::Running, Reason::ContainerRunning, "the sandbox is running")]
+            let message = running(observed.map_or(0, |observed| observed.oom_kills));
+            let status = &desired.status;
+            if phase == Phase::Running && status.message == message {
+                return Vec::new();
+            }
+            // What happened within a phase does not begin it anew.
+            let since = if phase == Phase::Running { status.since } else { now };
+            let reason = Reason::ContainerRunning;
+            vec![Step::Record(Status { phase: Phase::Running, reason, message, since })]
         }
         (Some(ObservedState::Paused), _) if phase == Phase::Paused => Vec::new(),
         (Some(ObservedState::Paused), _) => {
             vec![record(Phase::Paused, Reason::ContainerPaused, "the sandbox is paused")]
         }
+    }
+}
+
+fn running(oom_kills: u64) -> String {
+    match oom_kills {
+        0 => "the sandbox is running".to_owned(),
+        1 => "the sandbox is running; one process was ended for lack of memory".to_owned(),
+        many => format!("the sandbox is running; {many} processes were ended for lack of memory"),
     }
 }
 
@@ -170,11 +185,11 @@ mod tests {
             vec!["sleep".to_owned()],
             Token::new("t"),
         );
-        let observed = state.map(|state| Observed { id: spec.id, state });
+        let observed = state.map(|state| Observed::new(spec.id, state));
         let status = Status {
             phase,
             reason: Reason::UserRequest,
-            message: String::new(),
+            message: "the sandbox is running".to_owned(),
             since: at(NOW - 60),
         };
         let expires_at = expires_in.map(|seconds| at(NOW + seconds));
@@ -246,6 +261,35 @@ mod tests {
             check(Phase::Running, Goal::Running, exited.clone(), &[recorded]);
             check(Phase::Pending, Goal::Paused, exited.clone(), &[recorded]);
             check(Phase::Failed, Goal::Running, exited, &[]);
+        }
+    }
+
+    #[test]
+    fn lack_of_memory_is_told_and_the_sandbox_runs_on() {
+        let spec = SandboxSpec::new(
+            SandboxId::random(),
+            ImageName::new("host"),
+            vec!["sleep".to_owned()],
+            Token::new("t"),
+        );
+        let mut observed = Observed::new(spec.id, ObservedState::Running);
+        let since = at(NOW - 60);
+        let status = Status {
+            phase: Phase::Running,
+            reason: Reason::ContainerRunning,
+            message: running(0),
+            since,
+        };
+        let mut desired = Desired { spec, goal: Goal::Running, expires_at: None, status };
+        assert_eq!(plan(&desired, Some(&observed), at(NOW)), []);
+        for (kills, words) in [(1, "one process was"), (3, "3 processes were")] {
+            observed.oom_kills = kills;
+            let steps = plan(&desired, Some(&observed), at(NOW));
+            let [Step::Record(status)] = steps.as_slice() else { panic!("{steps:?}") };
+            assert!(status.message.contains(words), "{}", status.message);
+            assert_eq!((status.phase, status.since), (Phase::Running, since));
+            desired.status = status.clone();
+            assert_eq!(plan(&desired, Some(&observed), at(NOW)), []);
         }
     }
 

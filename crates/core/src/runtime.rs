@@ -1,4 +1,4 @@
-use std::{net::TcpStream, os::unix::net::UnixStream};
+use std::{net::TcpStream, os::unix::net::UnixStream, time::Duration};
 
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
@@ -45,6 +45,11 @@ pub trait Runtime: Send + Sync + 'static {
     fn pause(&self) -> Option<&dyn Pause> {
         None
     }
+
+    /// The power to tell what a sandbox uses, if this runtime has it.
+    fn usage(&self) -> Option<&dyn Usage> {
+        None
+    }
 }
 
 /// The power to stop a sandbox with its memory kept, and to continue it.
@@ -55,6 +60,28 @@ pub trait Pause: Send + Sync {
 
     /// Lets them go on. A running sandbox stays running.
     async fn resume(&self, id: SandboxId) -> Result<(), RuntimeError>;
+}
+
+/// The power to tell what a sandbox uses.
+#[async_trait]
+pub trait Usage: Send + Sync {
+    /// What a sandbox that is up, running or paused, has used and uses now.
+    async fn usage(&self, id: SandboxId) -> Result<Used, RuntimeError>;
+}
+
+/// What a sandbox uses. What is absent, the runtime cannot tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Used {
+    /// Processor time since the sandbox was made; it never shrinks.
+    pub cpu: Duration,
+    /// Bytes of memory now, without what is kept of files and can be dropped at any time.
+    pub memory: u64,
+    /// The most bytes of memory that it had at once, with what was kept of files.
+    pub memory_peak: Option<u64>,
+    /// Processes and threads now.
+    pub processes: u64,
+    /// Bytes that its own files take on the disk, if that is limited.
+    pub disk: Option<u64>,
 }
 
 /// A connected stream into a sandbox, in non-blocking mode.
@@ -69,6 +96,15 @@ pub enum Dialled {
 pub struct Observed {
     pub id: SandboxId,
     pub state: ObservedState,
+    /// How many of its processes the kernel has ended for lack of memory. It never shrinks.
+    pub oom_kills: u64,
+}
+
+impl Observed {
+    /// A sandbox that had memory enough.
+    pub fn new(id: SandboxId, state: ObservedState) -> Self {
+        Self { id, state, oom_kills: 0 }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

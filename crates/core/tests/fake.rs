@@ -105,13 +105,13 @@ async fn the_world_can_misbehave() {
     let runtime = FakeRuntime::new();
     let mut changes = runtime.watch();
     let orphan = runtime.add_orphan();
-    let running = Observed { id: orphan, state: ObservedState::Running };
+    let running = Observed::new(orphan, ObservedState::Running);
     assert_eq!(changes.next().await, Some(running.clone()));
     assert_eq!(runtime.list().await.unwrap(), [running]);
 
     runtime.end(orphan, Exit::OutOfMemory);
     let ended = ObservedState::Exited(Exit::OutOfMemory);
-    assert_eq!(changes.next().await, Some(Observed { id: orphan, state: ended }));
+    assert_eq!(changes.next().await, Some(Observed::new(orphan, ended)));
 
     runtime.vanish(orphan);
     assert!(changes.next().now_or_never().is_none(), "a sandbox vanishes without a word");

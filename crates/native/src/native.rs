@@ -3,8 +3,10 @@
 mod adopt;
 mod clear;
 mod make;
+mod memory;
 mod pause;
 mod reach;
+mod usage;
 
 use std::{
     collections::HashMap,
@@ -18,7 +20,10 @@ use std::{
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use osb_api::SandboxId;
-use osb_core::{Dialled, Exit, Observed, ObservedState, Pause, Runtime, RuntimeError, SandboxSpec};
+use osb_core::{
+    Dialled, Exit, Memory, Observed, ObservedState, Pause, Runtime, RuntimeError, SandboxSpec,
+    Usage,
+};
 use osb_image::{ImageError, Images};
 use osb_sys::{cgroup::Layout, fs, memfd, netns::SocketOpener};
 use tokio::sync::broadcast;
@@ -40,6 +45,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// The control group that holds all sandboxes, relative to the root of the tree.
     pub cgroup_parent: String,
+    /// How much a sandbox may write that does not say; `None` is as much as there is.
+    pub default_disk: Option<Memory>,
     /// A command that runs [`crate::spawner_main`] in a process of its own.
     pub spawner: Vec<String>,
 }
@@ -186,12 +193,12 @@ impl Native {
             Life::Up(_) if self.place(id).group.is_frozen() => ObservedState::Paused,
             Life::Up(_) => ObservedState::Running,
         };
-        Observed { id, state }
+        Observed { id, state, oom_kills: self.place(id).group.oom_kills() }
     }
 
     fn tell(&self, id: SandboxId, state: ObservedState) {
         // Nobody listening is fine: the truth is in the world.
-        drop(self.inner.news.send(Observed { id, state }));
+        drop(self.inner.news.send(Observed::new(id, state)));
     }
 
     fn forget(&self, id: SandboxId) {
@@ -223,7 +230,8 @@ impl Runtime for Native {
                 return Err(RuntimeError::failed("cannot find the image", error));
             }
         };
-        if let Some(limit) = spec.resources.disk {
+        let disk = spec.resources.disk.or(self.inner.config.default_disk);
+        if let Some(limit) = disk {
             self.inner.disks.check(limit).map_err(RuntimeError::Invalid)?;
         }
         let (state, turn) = {
@@ -242,7 +250,7 @@ impl Runtime for Native {
             let base = base.ok_or_else(|| {
                 RuntimeError::Busy("every range of user ids is in use on this host".to_owned())
             })?;
-            let state = State { spec: spec.clone(), base };
+            let state = State { spec: spec.clone(), base, disk };
             let turn = Arc::new(tokio::sync::Mutex::new(()));
             // Taken before anybody else can see the entry, so a removal waits for the making.
             let held = turn
@@ -303,6 +311,10 @@ impl Runtime for Native {
     }
 
     fn pause(&self) -> Option<&dyn Pause> {
+        Some(self)
+    }
+
+    fn usage(&self) -> Option<&dyn Usage> {
         Some(self)
     }
 }

@@ -55,6 +55,9 @@ pub(crate) struct Place {
 pub(crate) struct State {
     pub(crate) spec: SandboxSpec,
     pub(crate) base: IdBase,
+    /// How much it may write; `None` is as much as there is.
+    #[serde(default)]
+    pub(crate) disk: Option<Memory>,
 }
 
 impl Place {
@@ -82,7 +85,7 @@ impl Place {
         let text = serde_json::to_vec(state).map_err(io::Error::from);
         fs::write_whole(at("state.json"), &text.map_err(named("state.json"))?, 0o600)?;
         let resources = &state.spec.resources;
-        let own = disks.make(&self.directory, resources.disk, state.base)?;
+        let own = disks.make(&self.directory, state.disk, state.base)?;
         let memory = resources.memory.unwrap_or(DEFAULT_MEMORY);
         self.group.create(&Limits {
             cpu_millis: resources.cpu.map(osb_core::Cpu::millis),

@@ -27,6 +27,7 @@ impl Host {
         let config = Config {
             data_dir: self.directory.path().to_owned(),
             cgroup_parent: CGROUP.to_owned(),
+            default_disk: None,
             spawner: vec![env!("CARGO_BIN_EXE_osb-spawner").to_owned()],
         };
         Native::start(config, osb_bundle::EXECD).await.unwrap()

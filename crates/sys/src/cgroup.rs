@@ -1,13 +1,18 @@
 //! Control groups, version 1 and 2.
 
+mod alarm;
+
 use std::{
     fmt,
     fs::File,
     io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::process::Pid;
+
+pub use self::alarm::Alarm;
 
 use crate::fs::{self, PathError};
 
@@ -288,10 +293,41 @@ impl Group {
             Version::V2 => "memory.events",
         };
         let text = fs::read_to_string(self.at.memory.join(file)).unwrap_or_default();
-        text.lines()
-            .filter_map(|line| line.strip_prefix("oom_kill "))
-            .find_map(|count| count.trim().parse().ok())
-            .unwrap_or(0)
+        field(&text, "oom_kill").unwrap_or(0)
+    }
+
+    /// What the group has used and uses now.
+    pub fn usage(&self) -> Result<Usage, PathError> {
+        let (cpu, memory, peak, prefix) = match self.version {
+            Version::V1 => {
+                let memory = ("memory.usage_in_bytes", "memory.max_usage_in_bytes");
+                ("cpuacct.usage", memory.0, memory.1, "total_")
+            }
+            Version::V2 => ("cpu.stat", "memory.current", "memory.peak", ""),
+        };
+        let read = |at: &Path, file: &str| fs::read_to_string(at.join(file));
+        let cpu = read(&self.at.accounting, cpu)?;
+        let stat = read(&self.at.memory, "memory.stat")?;
+        let cached = ["active_file", "inactive_file"];
+        let cached = cached.iter().filter_map(|cache| field(&stat, &format!("{prefix}{cache}")));
+        let memory = number(&read(&self.at.memory, memory)?).unwrap_or_default();
+        Ok(Usage {
+            cpu: match self.version {
+                Version::V1 => Duration::from_nanos(number(&cpu).unwrap_or_default()),
+                Version::V2 => Duration::from_micros(field(&cpu, "usage_usec").unwrap_or_default()),
+            },
+            memory: memory.saturating_sub(cached.sum()),
+            memory_peak: read(&self.at.memory, peak).ok().and_then(|text| number(&text)),
+            processes: number(&read(&self.at.pids, "pids.current")?).unwrap_or_default(),
+        })
+    }
+
+    /// Rings when the group may have run out of memory. To be called within a tokio runtime.
+    pub fn memory_alarm(&self) -> Result<Alarm, PathError> {
+        match self.version {
+            Version::V1 => Alarm::by_event(&self.at.memory),
+            Version::V2 => Alarm::by_file(&self.at.memory),
+        }
     }
 
     pub fn version(&self) -> Version {
@@ -322,6 +358,28 @@ impl Group {
         }
         Ok(())
     }
+}
+
+/// What a group has used since it was made, and uses now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    pub cpu: Duration,
+    /// Without what is kept of files and can be dropped at any time.
+    pub memory: u64,
+    /// With it. Kernels before 5.19 do not tell it under version 2.
+    pub memory_peak: Option<u64>,
+    /// Threads included.
+    pub processes: u64,
+}
+
+/// A file that is one number.
+fn number(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// A line of a name and a number.
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| number(line.strip_prefix(name)?.strip_prefix(' ')?))
 }
 
 fn set(group: &Path, file: &str, value: impl fmt::Display) -> Result<(), PathError> {
@@ -362,6 +420,14 @@ mod tests {
         assert!(
             matches!(layout.unwrap(), Layout::V2 { tree } if tree == Path::new("/sys/fs/cgroup"))
         );
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let events = "low 0\noom 3\noom_kill 2\noom_group_kill 1\n";
+        assert_eq!(field(events, "oom_kill"), Some(2));
+        assert_eq!(field("oom_kill_disable 0\nunder_oom 0\noom_kill 7\n", "oom_kill"), Some(7));
+        assert_eq!(field("", "oom_kill"), None);
     }
 
     #[test]

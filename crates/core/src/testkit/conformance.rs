@@ -10,6 +10,7 @@ mod life;
 mod pause;
 mod reach;
 mod trial;
+mod usage;
 
 use std::{sync::Arc, time::Duration};
 
@@ -37,6 +38,14 @@ pub trait Harness: Send + Sync {
     /// An entrypoint that does nothing but end with this code.
     fn exiting(&self, code: i32) -> Vec<String> {
         ["sh", "-c", &format!("exit {code}")].map(str::to_owned).to_vec()
+    }
+
+    /// An entrypoint that takes more memory than there is, and one that goes on when the kernel has
+    /// ended what did.
+    fn greedy(&self) -> [Vec<String>; 2] {
+        let once = ["tail", "/dev/zero"].map(str::to_owned).to_vec();
+        let survivor = ["sh", "-c", "tail /dev/zero; exec tail -f /dev/null"];
+        [once, survivor.map(str::to_owned).to_vec()]
     }
 
     /// Lets this much time pass, and other tasks run.
@@ -123,6 +132,10 @@ macro_rules! __each_law {
             pause::pausing_and_resuming_twice_is_doing_it_once
             pause::a_sandbox_that_is_not_there_cannot_be_paused
             pause::a_paused_sandbox_can_be_removed
+            usage::what_is_up_tells_what_it_uses
+            usage::a_sandbox_that_is_not_there_uses_nothing
+            usage::an_entrypoint_that_takes_all_memory_ends_for_lack_of_it
+            usage::what_ends_for_lack_of_memory_is_counted_and_the_sandbox_goes_on
             crowd::removing_one_sandbox_leaves_the_other_alone
             crowd::pausing_one_sandbox_leaves_the_other_alone
             crowd::many_sandboxes_start_at_once

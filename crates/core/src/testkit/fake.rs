@@ -2,6 +2,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -11,13 +12,14 @@ use osb_api::{SandboxId, ports};
 use super::{Gate, Line, answer_ok, gate::Barrier, line::Hangup, news::News};
 use crate::{
     Dialled, Exit, ImageName, Observed, ObservedState, Pause, Runtime, RuntimeError, SandboxSpec,
+    Usage, Used,
 };
 
 /// A runtime whose world is this process's memory.
 ///
 /// It keeps the whole contract of [`Runtime`], and tests can make the world misbehave. A sandbox
-/// whose entrypoint is `true`, `false` or `sh -c "exit N"` ends at once, as it would elsewhere;
-/// every other one runs until it is ended. Clones are further runtimes over the same world.
+/// whose entrypoint is `true`, `false` or `sh -c "exit N"` ends at once, as it would elsewhere, and
+/// so does `tail /dev/zero`, for lack of memory; every other one runs until it is ended. Clones are further runtimes over the same world.
 #[derive(Clone)]
 pub struct FakeRuntime {
     world: Arc<World>,
@@ -58,6 +60,7 @@ struct Sandbox {
     /// What it was made from; an orphan was made by nobody.
     spec: Option<SandboxSpec>,
     state: ObservedState,
+    oom_kills: u64,
     listeners: HashMap<u16, Listener>,
     hangups: Vec<Hangup>,
     /// Lines that arrived while the sandbox was paused, in order.
@@ -126,6 +129,17 @@ impl FakeRuntime {
         self.become_state(id, ObservedState::Exited(exit));
     }
 
+    /// Ends a process of a sandbox as the kernel does for lack of memory.
+    pub fn run_out_of_memory(&self, id: SandboxId) {
+        let observed = self.state().sandboxes.get_mut(&id).map(|sandbox| {
+            sandbox.oom_kills += 1;
+            sandbox.observed(id)
+        });
+        if let Some(observed) = observed {
+            self.world.news.publish(&observed);
+        }
+    }
+
     /// Takes a sandbox out of the world without a word, as a reboot would.
     pub fn vanish(&self, id: SandboxId) {
         let gone = self.state().sandboxes.remove(&id);
@@ -172,7 +186,9 @@ impl FakeRuntime {
     }
 
     fn publish(&self, id: SandboxId, state: ObservedState) {
-        self.world.news.publish(&Observed { id, state });
+        let mut observed = Observed::new(id, state);
+        observed.oom_kills = self.state().sandboxes.get(&id).map_or(0, |sandbox| sandbox.oom_kills);
+        self.world.news.publish(&observed);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -222,7 +238,7 @@ impl Runtime for FakeRuntime {
                 if existing.spec.as_ref() != Some(spec) {
                     return Err(RuntimeError::Conflict(spec.id));
                 }
-                return Ok(Observed { id: spec.id, state: existing.state.clone() });
+                return Ok(existing.observed(spec.id));
             }
             if !state.images.contains(&spec.image) {
                 return Err(RuntimeError::UnknownImage(spec.image.clone()));
@@ -236,13 +252,16 @@ impl Runtime for FakeRuntime {
             gate.pass().await;
         }
         self.become_state(spec.id, ObservedState::Running);
+        if hungry(&spec.entrypoint) {
+            self.run_out_of_memory(spec.id);
+        }
         if let Some(exit) = brief(&spec.entrypoint) {
             self.become_state(spec.id, ObservedState::Exited(exit));
         }
-        let state = self.observed(spec.id).ok_or_else(|| {
+        let observed = self.state().sandboxes.get(&spec.id).map(|made| made.observed(spec.id));
+        observed.ok_or_else(|| {
             RuntimeError::failed("start the sandbox", "it was removed while it started")
-        })?;
-        Ok(Observed { id: spec.id, state })
+        })
     }
 
     async fn remove(&self, id: SandboxId) -> Result<(), RuntimeError> {
@@ -257,11 +276,7 @@ impl Runtime for FakeRuntime {
     async fn list(&self) -> Result<Vec<Observed>, RuntimeError> {
         self.begin(Call::List)?;
         let state = self.state();
-        let observed = |(id, sandbox): (&SandboxId, &Sandbox)| Observed {
-            id: *id,
-            state: sandbox.state.clone(),
-        };
-        Ok(state.sandboxes.iter().map(observed).collect())
+        Ok(state.sandboxes.iter().map(|(id, sandbox)| sandbox.observed(*id)).collect())
     }
 
     fn watch(&self) -> BoxStream<'static, Observed> {
@@ -289,6 +304,29 @@ impl Runtime for FakeRuntime {
     fn pause(&self) -> Option<&dyn Pause> {
         self.pauses.then_some(self)
     }
+
+    fn usage(&self) -> Option<&dyn Usage> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Usage for FakeRuntime {
+    async fn usage(&self, id: SandboxId) -> Result<Used, RuntimeError> {
+        let state = self.state();
+        let sandbox = state.sandboxes.get(&id).ok_or(RuntimeError::NotFound(id))?;
+        if !matches!(sandbox.state, ObservedState::Running | ObservedState::Paused) {
+            return Err(RuntimeError::NotFound(id));
+        }
+        let limit = sandbox.spec.as_ref().and_then(|spec| spec.resources.disk);
+        Ok(Used {
+            cpu: Duration::from_millis(5),
+            memory: 1 << 20,
+            memory_peak: Some(2 << 20),
+            processes: 2,
+            disk: limit.map(|_| 4096),
+        })
+    }
 }
 
 #[async_trait]
@@ -315,7 +353,18 @@ impl Pause for FakeRuntime {
 
 impl Sandbox {
     fn new(spec: Option<SandboxSpec>, state: ObservedState) -> Self {
-        Self { spec, state, listeners: HashMap::new(), hangups: Vec::new(), unanswered: Vec::new() }
+        Self {
+            spec,
+            state,
+            oom_kills: 0,
+            listeners: HashMap::new(),
+            hangups: Vec::new(),
+            unanswered: Vec::new(),
+        }
+    }
+
+    fn observed(&self, id: SandboxId) -> Observed {
+        Observed { id, state: self.state.clone(), oom_kills: self.oom_kills }
     }
 
     /// Whether that was a change. What has ended stays ended, and its streams break.
@@ -363,12 +412,18 @@ impl Sandbox {
     }
 }
 
+/// Whether an entrypoint begins with what takes all memory.
+fn hungry(entrypoint: &[String]) -> bool {
+    entrypoint.join(" ").trim_start_matches("sh -c ").starts_with("tail /dev/zero")
+}
+
 /// How an entrypoint ends that does nothing but end.
 fn brief(entrypoint: &[String]) -> Option<Exit> {
     let words: Vec<&str> = entrypoint.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["true" | "/bin/true" | "/usr/bin/true"] => Some(Exit::Code(0)),
         ["false" | "/bin/false" | "/usr/bin/false"] => Some(Exit::Code(1)),
+        ["tail", "/dev/zero"] => Some(Exit::OutOfMemory),
         ["sh" | "/bin/sh", "-c", script] => {
             script.strip_prefix("exit ")?.trim().parse().ok().map(Exit::Code)
         }

@@ -2,6 +2,7 @@ use std::{
     collections::BTreeSet,
     os::unix::net::UnixStream,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -10,7 +11,7 @@ use futures_util::StreamExt as _;
 use osb_api::SandboxId;
 use osb_core::{
     Dialled, Exit, ImageName, Observed, ObservedState, Pause, Runtime, RuntimeError, SandboxSpec,
-    testkit::FakeRuntime,
+    Usage, Used, testkit::FakeRuntime,
 };
 
 /// A fake that keeps every law but one.
@@ -50,6 +51,10 @@ pub(crate) enum Fault {
     OneAtATime,
     ListsFromMemory,
     ActsFromMemory,
+    UsesNothing,
+    TellsWhatTheAbsentUse,
+    TakesLackForASignal,
+    CountsNoLack,
 }
 
 impl Broken {
@@ -93,8 +98,14 @@ impl Broken {
             (ObservedState::Exited(_), Fault::TellsZero) => {
                 Some(ObservedState::Exited(Exit::Code(0)))
             }
+            (ObservedState::Exited(Exit::OutOfMemory), Fault::TakesLackForASignal) => {
+                Some(ObservedState::Exited(Exit::Signal(9)))
+            }
             _ => None,
         };
+        if self.has(Fault::CountsNoLack) {
+            observed.oom_kills = 0;
+        }
         if let Some(lie) = lie {
             observed.state = lie;
         }
@@ -110,7 +121,7 @@ impl Runtime for Broken {
 
     async fn ensure(&self, spec: &SandboxSpec) -> Result<Observed, RuntimeError> {
         if self.has(Fault::EnsuresNothing) {
-            return Ok(Observed { id: spec.id, state: ObservedState::Running });
+            return Ok(Observed::new(spec.id, ObservedState::Running));
         }
         if self.has(Fault::OneAtATime) && !self.memory().is_empty() {
             return Err(RuntimeError::Busy("there is one already".to_owned()));
@@ -198,6 +209,24 @@ impl Runtime for Broken {
 
     fn pause(&self) -> Option<&dyn Pause> {
         Some(self)
+    }
+
+    fn usage(&self) -> Option<&dyn Usage> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Usage for Broken {
+    async fn usage(&self, id: SandboxId) -> Result<Used, RuntimeError> {
+        let power = Runtime::usage(&self.inner).expect("invariant: this fake tells what is used");
+        let nothing =
+            Used { cpu: Duration::ZERO, memory: 0, memory_peak: None, processes: 0, disk: None };
+        match power.usage(id).await {
+            Ok(_) if self.has(Fault::UsesNothing) => Ok(nothing),
+            Err(RuntimeError::NotFound(_)) if self.has(Fault::TellsWhatTheAbsentUse) => Ok(nothing),
+            outcome => outcome,
+        }
     }
 }
 

@@ -110,6 +110,10 @@ const CAUGHT: &[(Fault, &str)] = &[
     (Fault::OneAtATime, "many_sandboxes_start_at_once"),
     (Fault::ListsFromMemory, "another_runtime_over_the_world_lists_the_same"),
     (Fault::ActsFromMemory, "another_runtime_over_the_world_has_the_same_powers"),
+    (Fault::UsesNothing, "what_is_up_tells_what_it_uses"),
+    (Fault::TellsWhatTheAbsentUse, "a_sandbox_that_is_not_there_uses_nothing"),
+    (Fault::TakesLackForASignal, "an_entrypoint_that_takes_all_memory_ends_for_lack_of_it"),
+    (Fault::CountsNoLack, "what_ends_for_lack_of_memory_is_counted_and_the_sandbox_goes_on"),
 ];
 
 #[tokio::test]

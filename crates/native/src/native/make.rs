@@ -10,11 +10,14 @@ use osb_core::{Exit, Observed, ObservedState, RuntimeError};
 use osb_image::Rootfs;
 use osb_sys::ready;
 
-use super::{Inner, Life, Native};
+use super::{Inner, Life, Native, memory};
 use crate::{
     sandbox::{Place, State},
     spawner::{Ended, outcome},
 };
+
+/// The exit code that stands for `SIGKILL`.
+const KILLED: i32 = 128 + 9;
 
 impl Native {
     /// Makes the sandbox. On failure everything made so far is taken back.
@@ -23,7 +26,7 @@ impl Native {
         match self.try_make(&state, rootfs).await {
             Ok(()) => {
                 self.tell(id, ObservedState::Running);
-                Ok(Observed { id, state: ObservedState::Running })
+                Ok(Observed::new(id, ObservedState::Running))
             }
             Err(error) => {
                 if let Err(left) = self.clear(&self.place(id)).await {
@@ -67,8 +70,11 @@ impl Native {
             None => None,
         };
         let exit = match status {
+            // execd passes on how its entrypoint was killed.
+            Some(Ended::Signal(_) | Ended::Code(KILLED)) if place.group.oom_kills() > 0 => {
+                Exit::OutOfMemory
+            }
             Some(Ended::Code(code)) => Exit::Code(code),
-            Some(Ended::Signal(_)) if place.group.oom_kills() > 0 => Exit::OutOfMemory,
             Some(Ended::Signal(signal)) => Exit::Signal(signal),
             None => Exit::Unknown,
         };
@@ -94,7 +100,11 @@ pub(super) async fn follow(
     pidfd: Arc<OwnedFd>,
     child: Option<i32>,
 ) {
-    match ended(&pidfd).await {
+    let end = tokio::select! {
+        end = ended(&pidfd) => end,
+        never = memory::watch(&inner, &place) => match never {},
+    };
+    match end {
         Ok(()) => {
             if let Some(inner) = inner.upgrade() {
                 Native { inner }.conclude(&place, child).await;

@@ -12,6 +12,8 @@ use tokio::sync::watch;
 pub(super) struct Sighting {
     /// `None` when the runtime has nothing of it.
     pub(super) state: Option<ObservedState>,
+    /// How many of its processes were ended for lack of memory.
+    oom_kills: u64,
     /// Grows with every look and every step, so that an old list cannot undo what is newer.
     count: u64,
     /// Whether its driver is changing it right now.
@@ -19,17 +21,20 @@ pub(super) struct Sighting {
 }
 
 impl Sighting {
-    pub(super) fn of(state: Option<ObservedState>) -> Self {
-        Self { state, ..Self::default() }
+    pub(super) fn of(observed: Option<Observed>) -> Self {
+        let oom_kills = observed.as_ref().map_or(0, |observed| observed.oom_kills);
+        Self { state: observed.map(|observed| observed.state), oom_kills, ..Self::default() }
     }
 
     pub(super) fn observed(&self, id: SandboxId) -> Option<Observed> {
-        self.state.clone().map(|state| Observed { id, state })
+        let oom_kills = self.oom_kills;
+        self.state.clone().map(|state| Observed { id, state, oom_kills })
     }
 
     /// Takes news from the runtime. What has ended stays ended, and what is up does not start
     /// again: such news is older than what we know.
-    fn hear(&mut self, state: &ObservedState) -> bool {
+    fn hear(&mut self, news: &Observed) -> bool {
+        let state = &news.state;
         let outdated = match (&self.state, state) {
             (Some(ObservedState::Exited(_)), ObservedState::Gone) => false,
             (Some(ObservedState::Exited(_)), _)
@@ -42,7 +47,21 @@ impl Sighting {
             return false;
         }
         let next = (*state != ObservedState::Gone).then(|| state.clone());
-        self.see(next)
+        let lacked = self.count_kills(news);
+        self.see(next) || lacked
+    }
+
+    /// Whether more processes than known were ended for lack of memory.
+    fn count_kills(&mut self, news: &Observed) -> bool {
+        let more = news.oom_kills > self.oom_kills;
+        if more {
+            tracing::warn!(
+                sandbox_id = %news.id,
+                "{} processes of the sandbox were ended for lack of memory so far", news.oom_kills
+            );
+            self.oom_kills = news.oom_kills;
+        }
+        more
     }
 
     fn see(&mut self, state: Option<ObservedState>) -> bool {
@@ -71,7 +90,7 @@ impl Sightings {
     pub(super) fn hear(&self, news: &Observed) {
         let sender = self.lock().get(&news.id).cloned();
         if let Some(sender) = sender {
-            sender.send_if_modified(|sighting| sighting.hear(&news.state));
+            sender.send_if_modified(|sighting| sighting.hear(news));
         }
     }
 
@@ -87,13 +106,17 @@ impl Sightings {
 
     /// Takes a list, except for what has moved since `settled`.
     pub(super) fn compare(&self, settled: &HashMap<SandboxId, u64>, list: Vec<Observed>) {
-        let list: HashMap<_, _> = list.into_iter().map(|seen| (seen.id, seen.state)).collect();
+        let list: HashMap<_, _> = list.into_iter().map(|seen| (seen.id, seen)).collect();
         for (id, count) in settled {
             let sender = self.lock().get(id).cloned();
             if let Some(sender) = sender {
                 sender.send_if_modified(|sighting| {
-                    let moved = sighting.busy || sighting.count != *count;
-                    !moved && sighting.see(list.get(id).cloned())
+                    if sighting.busy || sighting.count != *count {
+                        return false;
+                    }
+                    let seen = list.get(id);
+                    let lacked = seen.is_some_and(|seen| sighting.count_kills(seen));
+                    sighting.see(seen.map(|seen| seen.state.clone())) || lacked
                 });
             }
         }
@@ -141,7 +164,7 @@ mod tests {
     use super::*;
 
     fn running(id: SandboxId) -> Observed {
-        Observed { id, state: ObservedState::Running }
+        Observed::new(id, ObservedState::Running)
     }
 
     #[test]
@@ -149,11 +172,24 @@ mod tests {
         let sightings = Sightings::default();
         let id = SandboxId::random();
         let sender = sightings.add(id, Sighting::default());
-        sightings.hear(&Observed { id, state: ObservedState::Exited(Exit::Code(0)) });
+        sightings.hear(&Observed::new(id, ObservedState::Exited(Exit::Code(0))));
         sightings.hear(&running(id));
         assert_eq!(sender.borrow().state, Some(ObservedState::Exited(Exit::Code(0))));
-        sightings.hear(&Observed { id, state: ObservedState::Gone });
+        sightings.hear(&Observed::new(id, ObservedState::Gone));
         assert_eq!(sender.borrow().state, None);
+    }
+
+    #[test]
+    fn lack_of_memory_is_counted_and_never_forgotten() {
+        let sightings = Sightings::default();
+        let id = SandboxId::random();
+        let sender = sightings.add(id, Sighting::of(Some(running(id))));
+        let mut changes = sender.subscribe();
+        sightings.hear(&Observed { oom_kills: 2, ..running(id) });
+        assert!(changes.has_changed().expect("a sender"));
+        sightings.hear(&running(id));
+        let seen = changes.borrow_and_update().observed(id);
+        assert_eq!(seen, Some(Observed { oom_kills: 2, ..running(id) }));
     }
 
     #[test]

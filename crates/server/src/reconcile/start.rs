@@ -35,18 +35,20 @@ impl Reconciler {
         let news = shared.runtime.watch();
         let list = shared.runtime.list().await.map_err(StartupError::List)?;
         watch::remove_orphans(&shared, &list).await;
-        let mut world: HashMap<_, _> = list.into_iter().map(|seen| (seen.id, seen.state)).collect();
+        let mut world: HashMap<_, _> = list.into_iter().map(|seen| (seen.id, seen)).collect();
         shared.tasks.spawn(watch::pump(Arc::clone(&shared), news));
         for record in shared.store.index().newest_first(|_| true) {
             let id = record.id();
-            let mut state = world.remove(&id);
+            let mut seen = world.remove(&id);
             if !record.announced {
                 withdraw(&shared.store, id).await?;
-            } else if record.phase() == Phase::Pending && state == Some(ObservedState::Starting) {
+            } else if record.phase() == Phase::Pending
+                && seen.as_ref().is_some_and(|seen| seen.state == ObservedState::Starting)
+            {
                 // Whoever was starting it is gone: it has to be asked for again.
-                state = None;
+                seen = None;
             }
-            let driver = Driver::new(Arc::clone(&shared), id, Sighting::of(state));
+            let driver = Driver::new(Arc::clone(&shared), id, Sighting::of(seen));
             shared.tasks.spawn(driver.adopt());
         }
         Ok(Self(shared))

@@ -45,7 +45,7 @@ async fn ends_with(trial: &Trial<'_>, code: i32) -> Result<(), Breach> {
 /// How the sandbox ends according to the changes; `None` if they stop before.
 async fn exit_of(id: SandboxId, changes: &mut BoxStream<'static, Observed>) -> Option<Exit> {
     while let Some(observed) = changes.next().await {
-        if let Observed { id: about, state: ObservedState::Exited(exit) } = observed
+        if let Observed { id: about, state: ObservedState::Exited(exit), .. } = observed
             && about == id
         {
             return Some(exit);
