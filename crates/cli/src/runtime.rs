@@ -64,6 +64,7 @@ fn config(data_dir: PathBuf) -> osb_native::Config {
         // The program that is running, even if a newer one has taken its place on disk.
         spawner: vec!["/proc/self/exe".to_owned(), SPAWNER.to_owned()],
         default_disk: None,
+        pools: Vec::new(),
     }
 }
 

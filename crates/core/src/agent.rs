@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Cpu, Memory, Token};
 
-/// The descriptor on which execd, started by the native runtime, reads its [`Boot`] to the end.
+/// The descriptor from which execd, started by the native runtime, reads its [`Boot`] to the end. If
+/// it is a channel, the file to read arrives there as a descriptor, and until then execd waits: that
+/// is how a sandbox is started before anybody has asked for it. If the channel closes first, execd ends.
 pub const BOOT_FD: i32 = 3;
 /// The descriptor of the unix socket on which that execd listens. Those of what else [`Boot`] speaks
 /// of follow, in the order of its fields and without gaps.

@@ -22,7 +22,7 @@ pub use label::{InvalidLabel, check_labels};
 pub use plan::{Desired, Goal, Step, plan};
 pub use quantity::{Cpu, InvalidQuantity, Memory};
 pub use runtime::{
-    Dialled, Exit, Observed, ObservedState, Pause, Runtime, RuntimeError, Usage, Used,
+    Dialled, Exit, Observed, ObservedState, Pause, PoolStatus, Runtime, RuntimeError, Usage, Used,
 };
 pub use spec::{ImageName, Resources, SandboxSpec, Token, Volume, VolumeSource};
 pub use state::{Phase, Reason, Status};

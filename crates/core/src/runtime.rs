@@ -41,6 +41,11 @@ pub trait Runtime: Send + Sync + 'static {
     /// Fails with [`RuntimeError::Refused`] if nothing listens there.
     async fn dial(&self, id: SandboxId, port: u16) -> Result<Dialled, RuntimeError>;
 
+    /// The sandboxes that this runtime keeps started for those who will ask.
+    fn pools(&self) -> Vec<PoolStatus> {
+        Vec::new()
+    }
+
     /// The power to stop and continue a sandbox, if this runtime has it.
     fn pause(&self) -> Option<&dyn Pause> {
         None
@@ -82,6 +87,22 @@ pub struct Used {
     pub processes: u64,
     /// Bytes that its own files take on the disk, if that is limited.
     pub disk: Option<u64>,
+}
+
+/// How a pool of sandboxes fares that were started before anybody asked for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolStatus {
+    pub image: ImageName,
+    /// How many wait for somebody to ask.
+    pub ready: usize,
+    /// How many should.
+    pub target: usize,
+    /// How often somebody got one.
+    pub claims: u64,
+    /// How often somebody could have had one and none was ready.
+    pub misses: u64,
+    /// How often one could not be started, or ended before anybody asked.
+    pub failures: u64,
 }
 
 /// A connected stream into a sandbox, in non-blocking mode.

@@ -12,7 +12,7 @@ use osb_core::Token;
 use osb_sys::step::Failure;
 
 use crate::{
-    boot::{Listen, Start, StartError},
+    boot::{Descriptors, Instructions, Listen, Start, StartError},
     command::{OnDisconnect, Settings},
     duration, env,
     environment::Environment,
@@ -78,8 +78,9 @@ pub struct Args {
     #[arg(long, env = env::COMMAND_LOG_TOTAL, default_value_t = Settings::default().log_total)]
     command_log_total: u64,
 
-    /// Run as the first process of a sandbox: instructions come as JSON on descriptor 3, the
-    /// socket to listen on is descriptor 4, and execd ends with the entrypoint's exit code.
+    /// Run as the first process of a sandbox: instructions come as JSON on descriptor 3, or in a file
+    /// that is sent there if it is a socket; the socket to listen on is descriptor 4, and execd ends
+    /// with the entrypoint's exit code.
     #[arg(long, conflicts_with = "entrypoint")]
     boot: bool,
 
@@ -117,12 +118,12 @@ impl Args {
     }
 
     /// What to start, with the descriptors and the environment that this process was given.
-    pub fn start(self) -> Result<Start, StartError> {
+    pub fn instructions(self) -> Result<Instructions, StartError> {
         if self.boot {
-            return Start::from_descriptors();
+            return Descriptors::take().map(Instructions::Descriptors);
         }
         let log_file = self.log_file.filter(|path| !path.as_os_str().is_empty());
-        Ok(Start {
+        Ok(Instructions::Here(Box::new(Start {
             listen: Listen::Tcp(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, self.port)),
             token: self.access_token.filter(|token| !token.reveal().is_empty()),
             environment: Environment::new(
@@ -140,7 +141,7 @@ impl Args {
             grace: self.graceful_shutdown_timeout,
             log_level: Level::from_number(self.log_level),
             log_file: log_file.map(LogFile::open).transpose().map_err(StartError::LogFile)?,
-        })
+        })))
     }
 }
 

@@ -4,7 +4,10 @@ use std::{
     fs::File,
     io::Read,
     net::SocketAddrV4,
-    os::{fd::OwnedFd, unix::net::UnixListener},
+    os::{
+        fd::OwnedFd,
+        unix::{fs::FileTypeExt, net::UnixListener},
+    },
     path::PathBuf,
     time::Duration,
 };
@@ -13,7 +16,7 @@ use osb_core::{
     Token,
     agent::{BOOT_FD, Boot, LISTEN_FD},
 };
-use osb_sys::{fs::PathError, inherited};
+use osb_sys::{fs::PathError, inherited, message};
 
 use crate::{
     command::Settings,
@@ -54,6 +57,34 @@ pub(crate) enum Listen {
     Channel(OwnedFd),
 }
 
+/// Where execd's instructions come from.
+#[derive(Debug)]
+pub enum Instructions {
+    /// The arguments have said it all.
+    Here(Box<Start>),
+    /// The native runtime has left them on the descriptors of this process, or will send them.
+    Descriptors(Descriptors),
+}
+
+impl Instructions {
+    /// Waits until they are here. Nobody is served before.
+    pub fn wait(self) -> Result<Start, StartError> {
+        match self {
+            Self::Here(start) => Ok(*start),
+            Self::Descriptors(descriptors) => descriptors.wait(),
+        }
+    }
+}
+
+/// What the native runtime has left open for this process.
+#[derive(Debug)]
+pub struct Descriptors {
+    instructions: OwnedFd,
+    listener: OwnedFd,
+    /// What [`Boot`] speaks of, in its order.
+    others: Vec<OwnedFd>,
+}
+
 /// The grace that published deployments have.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
@@ -71,6 +102,10 @@ pub enum StartError {
     },
     #[error("cannot read the instructions")]
     Read(#[source] std::io::Error),
+    #[error("nobody has use for this sandbox any more")]
+    Unclaimed,
+    #[error("the instructions speak of {0}, which was not handed over")]
+    Missing(&'static str),
     #[error("cannot understand the instructions")]
     Parse(#[source] serde_json::Error),
     #[error("cannot write messages to the file in {}", env::LOG_FILE)]
@@ -87,9 +122,9 @@ pub enum StartError {
     },
 }
 
-impl Start {
-    /// Reads what the native runtime has left on this process's descriptors.
-    pub(crate) fn from_descriptors() -> Result<Self, StartError> {
+impl Descriptors {
+    /// Takes them. To be called before anything is opened, which could have their numbers.
+    pub(crate) fn take() -> Result<Self, StartError> {
         let take = |number, what| {
             inherited::take(number).map_err(|source| StartError::Descriptor {
                 number,
@@ -99,23 +134,23 @@ impl Start {
         };
         let instructions = take(BOOT_FD, "the instructions")?;
         let listener = take(LISTEN_FD, "the socket to listen on")?;
-        let mut json = Vec::new();
-        File::from(instructions).read_to_end(&mut json).map_err(StartError::Read)?;
-        let boot: Boot = serde_json::from_slice(&json).map_err(StartError::Parse)?;
-        let mut next = LISTEN_FD;
-        let mut follows = |what| {
-            next += 1;
-            take(next, what)
-        };
+        let others = (LISTEN_FD + 1..).map_while(|number| inherited::take(number).ok()).collect();
+        Ok(Self { instructions, listener, others })
+    }
+
+    fn wait(self) -> Result<Start, StartError> {
+        let boot = read(File::from(self.instructions))?;
+        let mut others = self.others.into_iter();
+        let mut next = |what| others.next().ok_or(StartError::Missing(what));
         let meter = match boot.counters {
             Some(counters) => {
-                let mut counter = || follows("a counter of what the sandbox uses").map(File::from);
+                let mut counter = || next("a counter of what the sandbox uses").map(File::from);
                 Meter::handed(counters, [counter()?, counter()?, counter()?])
             }
             None => Meter::found(),
         };
         let isolation = if boot.isolator {
-            isolated::Source::Channel(follows("the channel to the isolator")?)
+            isolated::Source::Channel(next("the channel to the isolator")?)
         } else if boot.by_descriptor {
             isolated::Source::Nobody
         } else {
@@ -125,11 +160,11 @@ impl Start {
         let given = boot.env.into_iter().map(|(name, value)| (name.into(), value.into()));
         let mut variables: BTreeMap<OsString, OsString> = given.collect();
         variables.entry(env::ENV_FILE.into()).or_insert_with(|| env::DEFAULT_ENV_FILE.into());
-        Ok(Self {
+        Ok(Start {
             listen: if boot.by_descriptor {
-                Listen::Channel(listener)
+                Listen::Channel(self.listener)
             } else {
-                Listen::Unix(UnixListener::from(listener))
+                Listen::Unix(UnixListener::from(self.listener))
             },
             token: Some(boot.token),
             environment: Environment::new(variables, PathBuf::from(boot.workdir)),
@@ -142,4 +177,19 @@ impl Start {
             isolation,
         })
     }
+}
+
+/// Reads the instructions: from a file, or from one that is yet to be sent if `from` is a channel.
+fn read(from: File) -> Result<Boot, StartError> {
+    let is_channel = from.metadata().map_err(StartError::Read)?.file_type().is_socket();
+    let mut file = if is_channel {
+        let sent = message::receive::<()>(&from).map_err(StartError::Read)?;
+        let sent = sent.and_then(|((), fds)| fds.into_iter().next());
+        File::from(sent.ok_or(StartError::Unclaimed)?)
+    } else {
+        from
+    };
+    let mut json = Vec::new();
+    file.read_to_end(&mut json).map_err(StartError::Read)?;
+    serde_json::from_slice(&json).map_err(StartError::Parse)
 }

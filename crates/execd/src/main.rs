@@ -8,7 +8,7 @@ use std::{
 };
 
 use osb_core::Chain;
-use osb_execd::{Args, Start, StartError};
+use osb_execd::{Args, Instructions, StartError};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::runtime::Runtime;
 
@@ -43,9 +43,9 @@ fn main() -> ExitCode {
             }
         };
     }
-    let started = args.start().and_then(|start| {
+    let started = args.instructions().and_then(|instructions| {
         hidden.map_err(|error| StartError::Hide(error.into()))?;
-        run(start)
+        run(instructions)
     });
     match started {
         Ok(code) => ExitCode::from(code),
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(start: Start) -> Result<u8, StartError> {
+fn run(instructions: Instructions) -> Result<u8, StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(WORKERS)
@@ -65,6 +65,8 @@ fn run(start: Start) -> Result<u8, StartError> {
         .build()
         .map_err(StartError::Runtime)?;
     get_ready(&runtime);
+    // All that costs time and needs no instructions is done by now.
+    let start = instructions.wait()?;
     let code = runtime.block_on(osb_execd::run(start));
     runtime.shutdown_background();
     code

@@ -12,5 +12,5 @@ mod sandbox;
 mod spawner;
 
 pub use doctor::{Check, Outcome, doctor, trial};
-pub use native::{Config, Native, StartError};
+pub use native::{Config, Native, PoolConfig, StartError};
 pub use spawner::spawner_main;

@@ -5,6 +5,7 @@ mod clear;
 mod make;
 mod memory;
 mod pause;
+mod pool;
 mod reach;
 mod usage;
 
@@ -21,14 +22,16 @@ use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use osb_api::SandboxId;
 use osb_core::{
-    Dialled, Exit, Memory, Observed, ObservedState, Pause, Runtime, RuntimeError, SandboxSpec,
-    Usage,
+    Dialled, Exit, Memory, Observed, ObservedState, Pause, PoolStatus, Runtime, RuntimeError,
+    SandboxSpec, Usage,
 };
 use osb_image::{ImageError, Images};
-use osb_sys::{cgroup::Layout, fs, memfd, netns::SocketOpener};
+use osb_sys::{cgroup::Layout, fs, memfd, netns::SocketOpener, userns::IdBase};
 use tokio::sync::broadcast;
 use tokio_util::task::TaskTracker;
 
+pub use self::pool::PoolConfig;
+use self::pool::Pools;
 use crate::{
     disk::Disks,
     ids::Ids,
@@ -49,6 +52,8 @@ pub struct Config {
     pub default_disk: Option<Memory>,
     /// A command that runs [`crate::spawner_main`] in a process of its own.
     pub spawner: Vec<String>,
+    /// Which sandboxes are started before they are asked for.
+    pub pools: Vec<PoolConfig>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +83,7 @@ struct Inner {
     images: Images,
     disks: Disks,
     spawner: Spawner,
+    pools: Pools,
     sockets: SocketOpener,
     execd: File,
     known: Mutex<Known>,
@@ -93,6 +99,16 @@ struct Inner {
 struct Known {
     sandboxes: HashMap<SandboxId, Entry>,
     ids: Ids,
+}
+
+impl Known {
+    fn take_ids(&mut self) -> Result<IdBase, RuntimeError> {
+        let base = self.ids.take();
+        let base = base.map_err(|error| RuntimeError::failed("cannot choose ids", error))?;
+        base.ok_or_else(|| {
+            RuntimeError::Busy("every range of user ids is in use on this host".to_owned())
+        })
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -114,7 +130,7 @@ enum Life {
 impl Native {
     /// Opens the data directory, finds the sandboxes that are there, and is ready.
     pub async fn start(config: Config, execd: &[u8]) -> Result<Arc<Self>, StartError> {
-        for directory in ["", "sandboxes", "removed", "stage"] {
+        for directory in ["", "sandboxes", "pool", "removed", "stage"] {
             fs::create_private_dir_all(config.data_dir.join(directory))
                 .map_err(StartError::Data)?;
         }
@@ -130,6 +146,7 @@ impl Native {
         let native = Self {
             inner: Arc::new(Inner {
                 spawner: Spawner::start(config.spawner.clone(), &tasks),
+                pools: Pools::new(&config.pools, config.default_disk),
                 sockets: SocketOpener::start().map_err(StartError::Execd)?,
                 execd: memfd::sealed_program("execd", execd).map_err(StartError::Execd)?,
                 known: Mutex::default(),
@@ -144,12 +161,14 @@ impl Native {
             }),
         };
         native.adopt().await.map_err(StartError::Data)?;
+        native.keep_pools();
         Ok(Arc::new(native))
     }
 
     /// Leaves the data directory, with the sandboxes in it as they are, to another server. This
     /// one must not be used any more.
     pub fn release(&self) -> io::Result<()> {
+        self.inner.pools.close();
         self.inner.lock.unlock()
     }
 
@@ -169,7 +188,20 @@ impl Native {
     }
 
     fn place(&self, id: SandboxId) -> Place {
-        Place::new(&self.sandboxes(), &self.inner.layout, &self.inner.config.cgroup_parent, id)
+        match self.entry(id) {
+            Some(entry) => self.place_of(&entry.state),
+            None => self.place_in(&self.sandboxes(), id),
+        }
+    }
+
+    fn place_of(&self, state: &State) -> Place {
+        let place = self.place_in(&self.sandboxes(), state.spec.id);
+        let Some(name) = &state.group else { return place };
+        place.in_group(self.inner.layout.group(&self.inner.config.cgroup_parent, name))
+    }
+
+    fn place_in(&self, directory: &Path, id: SandboxId) -> Place {
+        Place::new(directory, &self.inner.layout, &self.inner.config.cgroup_parent, id)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -180,6 +212,12 @@ impl Native {
         self.known().sandboxes.get(&id).cloned()
     }
 
+    fn restate(&self, state: &State) {
+        if let Some(entry) = self.known().sandboxes.get_mut(&state.spec.id) {
+            entry.state = state.clone();
+        }
+    }
+
     fn set_life(&self, id: SandboxId, life: Life) {
         if let Some(entry) = self.known().sandboxes.get_mut(&id) {
             entry.life = life;
@@ -187,13 +225,14 @@ impl Native {
     }
 
     fn observe(&self, id: SandboxId, entry: &Entry) -> Observed {
+        let group = self.place_of(&entry.state).group;
         let state = match &entry.life {
             Life::Starting => ObservedState::Starting,
             Life::Over(exit) => ObservedState::Exited(*exit),
-            Life::Up(_) if self.place(id).group.is_frozen() => ObservedState::Paused,
+            Life::Up(_) if group.is_frozen() => ObservedState::Paused,
             Life::Up(_) => ObservedState::Running,
         };
-        Observed { id, state, oom_kills: self.place(id).group.oom_kills() }
+        Observed { id, state, oom_kills: group.oom_kills() }
     }
 
     fn tell(&self, id: SandboxId, state: ObservedState) {
@@ -234,7 +273,7 @@ impl Runtime for Native {
         if let Some(limit) = disk {
             self.inner.disks.check(limit).map_err(RuntimeError::Invalid)?;
         }
-        let (state, turn) = {
+        let (state, warm, turn) = {
             let mut known = self.known();
             if let Some(entry) = known.sandboxes.get(&spec.id) {
                 let entry = entry.clone();
@@ -245,12 +284,12 @@ impl Runtime for Native {
                     Err(RuntimeError::Conflict(spec.id))
                 };
             }
-            let base = known.ids.take();
-            let base = base.map_err(|error| RuntimeError::failed("cannot choose ids", error))?;
-            let base = base.ok_or_else(|| {
-                RuntimeError::Busy("every range of user ids is in use on this host".to_owned())
-            })?;
-            let state = State { spec: spec.clone(), base, disk };
+            let warm = self.inner.pools.take(spec, &rootfs, disk);
+            let (base, group) = match &warm {
+                Some(warm) => (warm.base, Some(warm.group())),
+                None => (known.take_ids()?, None),
+            };
+            let state = State { spec: spec.clone(), base, disk, group };
             let turn = Arc::new(tokio::sync::Mutex::new(()));
             // Taken before anybody else can see the entry, so a removal waits for the making.
             let held = turn
@@ -259,12 +298,12 @@ impl Runtime for Native {
                 .map_err(|error| RuntimeError::failed("cannot begin to make the sandbox", error))?;
             let entry = Entry { state: state.clone(), life: Life::Starting, turn };
             known.sandboxes.insert(spec.id, entry);
-            (state, held)
+            (state, warm, held)
         };
         // In a task of its own: a caller that goes away must not leave it half made.
         let native = self.clone();
         let making = self.inner.tasks.spawn(async move {
-            let made = native.make(state, rootfs).await;
+            let made = native.make(state, rootfs, warm).await;
             drop(turn);
             made
         });
@@ -308,6 +347,10 @@ impl Runtime for Native {
 
     async fn dial(&self, id: SandboxId, port: u16) -> Result<Dialled, RuntimeError> {
         self.reach(id, port).await
+    }
+
+    fn pools(&self) -> Vec<PoolStatus> {
+        self.inner.pools.status()
     }
 
     fn pause(&self) -> Option<&dyn Pause> {

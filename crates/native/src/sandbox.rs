@@ -4,7 +4,7 @@
 //!
 //! | in `sandboxes/<id>` | what it is |
 //! | --- | --- |
-//! | `state.json` | the spec and the range of ids |
+//! | `state.json` | the spec, the range of ids, and the control group if it has another name |
 //! | `upper` | the sandbox's own files |
 //! | `work` | the overlay's own |
 //! | `disk.img` | a file system that holds these two instead, if they are limited by it |
@@ -12,8 +12,9 @@
 //! | `exit.json` | how it ended, once it has |
 
 use std::{
+    fs::File,
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
@@ -26,7 +27,7 @@ use osb_image::Rootfs;
 use osb_sys::{
     cgroup::{Group, Layout, Limits, Version},
     fs::{self, PathError},
-    memfd, unix,
+    memfd, message, unix,
     userns::IdBase,
 };
 use serde::{Deserialize, Serialize};
@@ -58,12 +59,32 @@ pub(crate) struct State {
     /// How much it may write; `None` is as much as there is.
     #[serde(default)]
     pub(crate) disk: Option<Memory>,
+    /// The name of its control group, if that is not its id: a sandbox that was started before it
+    /// was asked for keeps the group that it was started in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) group: Option<String>,
+}
+
+/// When execd learns what its sandbox is for.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    /// From the start.
+    Known,
+    /// When somebody asks for such a sandbox, on this channel. Until then there is nothing in the
+    /// sandbox but execd, and its group has no limits.
+    Later(OwnedFd),
 }
 
 impl Place {
-    pub(crate) fn new(sandboxes: &Path, layout: &Layout, parent: &str, id: SandboxId) -> Self {
+    /// The place of sandbox `id` in `directory`, with the control group of its name.
+    pub(crate) fn new(directory: &Path, layout: &Layout, parent: &str, id: SandboxId) -> Self {
         let name = id.to_string();
-        Self { id, directory: sandboxes.join(&name), group: layout.group(parent, &name) }
+        Self { id, directory: directory.join(&name), group: layout.group(parent, &name) }
+    }
+
+    /// The same place with another control group.
+    pub(crate) fn in_group(self, group: Group) -> Self {
+        Self { group, ..self }
     }
 
     /// Makes the directory and the control group, and everything that the spawner needs to be
@@ -75,6 +96,7 @@ impl Place {
         rootfs: &Rootfs,
         cover: &Path,
         disks: &Disks,
+        purpose: Purpose,
     ) -> Result<(Spawn, Vec<OwnedFd>), PathError> {
         let at = |name: &str| self.directory.join(name);
         let named = |name: &str| {
@@ -82,31 +104,26 @@ impl Place {
             move |error: io::Error| PathError::new("make", path, error)
         };
         fs::create_dir(&self.directory, 0o700)?;
-        let text = serde_json::to_vec(state).map_err(io::Error::from);
-        fs::write_whole(at("state.json"), &text.map_err(named("state.json"))?, 0o600)?;
-        let resources = &state.spec.resources;
+        if matches!(purpose, Purpose::Known) {
+            self.write_down(state)?;
+        }
         let own = disks.make(&self.directory, state.disk, state.base)?;
-        let memory = resources.memory.unwrap_or(DEFAULT_MEMORY);
-        self.group.create(&Limits {
-            cpu_millis: resources.cpu.map(osb_core::Cpu::millis),
-            memory_bytes: Some(memory.bytes()),
-            pids: Some(resources.pids.unwrap_or(DEFAULT_PIDS)),
+        self.group.create(&match purpose {
+            Purpose::Known => limits(&state.spec),
+            Purpose::Later(_) => Limits::default(),
         })?;
         let listener = unix::listen(&self.directory, SOCKET).map_err(named(SOCKET))?;
         // A sandbox whose use cannot be told is a sandbox all the same.
-        let files = self.group.counters().ok();
-        let counters = files.is_some().then_some(Counters {
-            version: match self.group.version() {
-                Version::V1 => CgroupVersion::V1,
-                Version::V2 => CgroupVersion::V2,
-            },
-            cpu: resources.cpu,
-            memory: Some(memory),
-        });
-        let boot = serde_json::to_vec(&boot(&state.spec, counters)).map_err(io::Error::from);
-        let boot = boot.and_then(|text| memfd::with_content("boot", &text));
-        let boot = boot.map_err(named("boot"))?;
-        let mut handed = vec![own.into(), boot.into(), listener.into()];
+        let files = match purpose {
+            Purpose::Known => self.group.counters().ok(),
+            // What it is handed must be certain when its instructions are written.
+            Purpose::Later(_) => Some(self.group.counters()?),
+        };
+        let instructions = match purpose {
+            Purpose::Known => self.instructions(&state.spec, files.is_some())?.into(),
+            Purpose::Later(channel) => channel,
+        };
+        let mut handed = vec![own.into(), instructions, listener.into()];
         handed.extend(files.into_iter().flatten().map(OwnedFd::from));
         let spawn = Spawn {
             hostname: "sandbox".to_owned(),
@@ -119,6 +136,45 @@ impl Place {
             doors: self.group.doors(),
         };
         Ok((spawn, handed))
+    }
+
+    /// Gives a sandbox that was started without a purpose the one that `state` says: its limits,
+    /// its place `to`, and its instructions on `channel`. Until it has its place, a crash takes it
+    /// away with all others that have none; without its instructions it ends by itself.
+    pub(crate) fn give(
+        &self,
+        state: &State,
+        to: &Self,
+        channel: &OwnedFd,
+    ) -> Result<(), PathError> {
+        self.group.limit(&limits(&state.spec))?;
+        self.write_down(state)?;
+        fs::rename(&self.directory, &to.directory)?;
+        let instructions = to.instructions(&state.spec, true)?;
+        message::send(channel, &(), &[instructions.as_fd()])
+            .map_err(|error| PathError::new("instruct", &to.directory, error))
+    }
+
+    fn write_down(&self, state: &State) -> Result<(), PathError> {
+        let path = self.directory.join("state.json");
+        let text = serde_json::to_vec(state).map_err(io::Error::from);
+        let text = text.map_err(|error| PathError::new("make", &path, error))?;
+        fs::write_whole(path, &text, 0o600)
+    }
+
+    /// A file with execd's instructions. `is_counted` says that it is handed its counters.
+    fn instructions(&self, spec: &SandboxSpec, is_counted: bool) -> Result<File, PathError> {
+        let counters = is_counted.then_some(Counters {
+            version: match self.group.version() {
+                Version::V1 => CgroupVersion::V1,
+                Version::V2 => CgroupVersion::V2,
+            },
+            cpu: spec.resources.cpu,
+            memory: Some(spec.resources.memory.unwrap_or(DEFAULT_MEMORY)),
+        });
+        let text = serde_json::to_vec(&boot(spec, counters)).map_err(io::Error::from);
+        text.and_then(|text| memfd::with_content("boot", &text))
+            .map_err(|error| PathError::new("make", self.directory.join("boot"), error))
     }
 
     /// What is written down, if it can be read.
@@ -165,6 +221,15 @@ impl Place {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+fn limits(spec: &SandboxSpec) -> Limits {
+    let resources = &spec.resources;
+    Limits {
+        cpu_millis: resources.cpu.map(osb_core::Cpu::millis),
+        memory_bytes: Some(resources.memory.unwrap_or(DEFAULT_MEMORY).bytes()),
+        pids: Some(resources.pids.unwrap_or(DEFAULT_PIDS)),
     }
 }
 

@@ -10,6 +10,6 @@ mod protocol;
 mod root;
 mod serve;
 
-pub(crate) use handle::{Spawner, outcome};
+pub(crate) use handle::{Spawned, Spawner, outcome};
 pub(crate) use protocol::{Ended, RootPlan, Spawn};
 pub use serve::spawner_main;

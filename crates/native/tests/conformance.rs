@@ -1,5 +1,8 @@
-//! The native runtime under the laws of every runtime.
+//! The native runtime under the laws of every runtime, once as it is and once with a warm pool.
 #![expect(clippy::unwrap_used, reason = "a harness that cannot be set up has failed its test")]
+
+#[path = "conformance/pool.rs"]
+mod pool;
 
 use std::{
     sync::{Arc, Mutex},
@@ -12,31 +15,62 @@ use osb_core::{
     ImageName, Runtime, SandboxSpec, Token,
     testkit::{conformance::Harness, required},
 };
-use osb_native::{Config, Native};
+use osb_native::{Config, Native, PoolConfig};
 use tempfile::TempDir;
 
 const CGROUP: &str = "opensandbox-conformance";
 
 struct Host {
     directory: TempDir,
+    pools: Vec<PoolConfig>,
     runtime: Mutex<Option<Arc<Native>>>,
 }
 
 impl Host {
-    async fn start(&self) -> Arc<Native> {
+    async fn new(pools: Vec<PoolConfig>) -> Option<Self> {
+        if !required("root", rustix::process::geteuid().is_root()) {
+            return None;
+        }
+        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+        let host = Self { directory, pools, runtime: Mutex::new(None) };
+        let first = host.start(host.pools.clone()).await;
+        *host.runtime.lock().unwrap() = Some(first);
+        Some(host)
+    }
+
+    async fn start(&self, pools: Vec<PoolConfig>) -> Arc<Native> {
         let config = Config {
             data_dir: self.directory.path().to_owned(),
             cgroup_parent: CGROUP.to_owned(),
             default_disk: None,
             spawner: vec![env!("CARGO_BIN_EXE_osb-spawner").to_owned()],
+            pools,
         };
         Native::start(config, osb_bundle::EXECD).await.unwrap()
+    }
+
+    fn native(&self) -> Arc<Native> {
+        self.runtime.lock().unwrap().clone().expect("invariant: set when made")
+    }
+
+    /// Lets another runtime, one without pools, clear away what waits in the pools of this one.
+    fn drain(&self) {
+        self.native().release().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                runtime.unwrap().block_on(self.start(Vec::new())).release().unwrap();
+            });
+        });
     }
 }
 
 impl Drop for Host {
     /// Waits for the files of removed sandboxes to be deleted, so that nothing is left of a test.
     fn drop(&mut self) {
+        if !self.pools.is_empty() {
+            self.drain();
+        }
         let removed = self.directory.path().join("removed");
         for _ in 0..2000 {
             if osb_sys::fs::names(&removed).is_ok_and(|names| names.is_empty()) {
@@ -51,26 +85,19 @@ impl Drop for Host {
 }
 
 async fn host() -> Option<Host> {
-    if !required("root", rustix::process::geteuid().is_root()) {
-        return None;
-    }
-    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
-    let host = Host { directory, runtime: Mutex::new(None) };
-    let first = host.start().await;
-    *host.runtime.lock().unwrap() = Some(first);
-    Some(host)
+    Host::new(Vec::new()).await
 }
 
 #[async_trait]
 impl Harness for Host {
     fn runtime(&self) -> Arc<dyn Runtime> {
-        self.runtime.lock().unwrap().clone().expect("invariant: set when made")
+        self.native()
     }
 
     async fn reopen(&self) -> Arc<dyn Runtime> {
         let first = self.runtime.lock().unwrap().take().expect("invariant: set when made");
         first.release().unwrap();
-        let next = self.start().await;
+        let next = self.start(self.pools.clone()).await;
         *self.runtime.lock().unwrap() = Some(next.clone());
         next
     }

@@ -201,7 +201,8 @@ impl Group {
         self.limit(limits)
     }
 
-    fn limit(&self, limits: &Limits) -> Result<(), PathError> {
+    /// Limits the group, which must have had no limits before.
+    pub fn limit(&self, limits: &Limits) -> Result<(), PathError> {
         let quota = limits.cpu_millis.map(|millis| (millis * CPU_PERIOD_US / 1000).max(1000));
         match self.version {
             Version::V1 => {

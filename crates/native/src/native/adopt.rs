@@ -15,8 +15,10 @@ impl Native {
         for name in fs::names(self.sandboxes())? {
             let Ok(id) = name.parse::<SandboxId>() else { continue };
             let place = self.place(id);
+            let state = place.state();
+            let place = state.as_ref().map_or(place, |state| self.place_of(state));
             let first = first_process(&place);
-            let state = match place.state() {
+            let state = match state {
                 Ok(state) if first.is_some() || place.has_lived(&self.inner.disks) => state,
                 // It runs, and what is written down about it was whole before it did: a newer
                 // version wrote it, or the disk is damaged. Nothing here says that it may end.
@@ -42,6 +44,7 @@ impl Native {
             known.ids.claim(state.base);
             known.sandboxes.insert(id, Entry { state, life, turn: Arc::default() });
         }
+        self.drain().await?;
         let removed = self.removed();
         self.inner.deletions.spawn_blocking(move || {
             for name in fs::names(&removed).unwrap_or_default() {

@@ -10,26 +10,44 @@ use osb_core::{Exit, Observed, ObservedState, RuntimeError};
 use osb_image::Rootfs;
 use osb_sys::ready;
 
-use super::{Inner, Life, Native, memory};
+use super::{Inner, Life, Native, memory, pool::Warm};
 use crate::{
-    sandbox::{Place, State},
-    spawner::{Ended, outcome},
+    sandbox::{Place, Purpose, State},
+    spawner::{Ended, Spawned, outcome},
 };
 
 /// The exit code that stands for `SIGKILL`.
 const KILLED: i32 = 128 + 9;
 
 impl Native {
-    /// Makes the sandbox. On failure everything made so far is taken back.
-    pub(super) async fn make(self, state: State, rootfs: Rootfs) -> Result<Observed, RuntimeError> {
+    /// Makes the sandbox, from `warm` if that can be. On failure everything made so far is taken
+    /// back.
+    pub(super) async fn make(
+        self,
+        mut state: State,
+        rootfs: Rootfs,
+        warm: Option<Warm>,
+    ) -> Result<Observed, RuntimeError> {
         let id = state.spec.id;
-        match self.try_make(&state, rootfs).await {
+        let made = match warm {
+            None => self.try_make(&state, rootfs).await,
+            Some(warm) => match self.claim(warm, &state).await {
+                Ok(()) => Ok(()),
+                Err(error) => {
+                    tracing::warn!(sandbox_id = %id, %error, "a warm sandbox could not be used; another is made");
+                    state.group = None;
+                    self.restate(&state);
+                    self.try_make(&state, rootfs).await
+                }
+            },
+        };
+        match made {
             Ok(()) => {
                 self.tell(id, ObservedState::Running);
                 Ok(Observed::new(id, ObservedState::Running))
             }
             Err(error) => {
-                if let Err(left) = self.clear(&self.place(id)).await {
+                if let Err(left) = self.clear(&self.place_of(&state)).await {
                     tracing::error!(sandbox_id = %id, error = %left, "cannot take back a sandbox that failed to start");
                 }
                 self.forget(id);
@@ -39,27 +57,45 @@ impl Native {
     }
 
     async fn try_make(&self, state: &State, rootfs: Rootfs) -> io::Result<()> {
-        let place = self.place(state.spec.id);
+        let _creating = self.inner.pools.creating();
+        let place = self.place_of(state);
+        let spawned = self.launch(&place, state, rootfs, Purpose::Known).await?;
+        self.begin(place, spawned);
+        Ok(())
+    }
+
+    /// Has execd started in a sandbox at `place`, of which nothing is there yet.
+    pub(super) async fn launch(
+        &self,
+        place: &Place,
+        state: &State,
+        rootfs: Rootfs,
+        purpose: Purpose,
+    ) -> io::Result<Spawned> {
         let (theirs, ours) = (state.clone(), place.clone());
         let cover = self.inner.config.data_dir.join("stage");
         let disks = self.inner.disks.clone();
-        let prepare = move || ours.prepare(&theirs, &rootfs, &cover, &disks);
+        let prepare = move || ours.prepare(&theirs, &rootfs, &cover, &disks, purpose);
         let prepared = self.inner.tasks.spawn_blocking(prepare).await?;
         let (spawn, handed) = prepared.map_err(io::Error::other)?;
         let (said, status) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let program = self.inner.execd.as_fd().try_clone_to_owned()?;
         let fds = [program, status].into_iter().chain(handed).collect();
         let spawned = self.inner.spawner.spawn(spawn, fds).await?;
-        let pidfd = Arc::new(spawned.pidfd);
-        self.set_life(state.spec.id, Life::Up(pidfd.clone()));
         if let Err(failure) = outcome(said).await? {
-            ended(&pidfd).await?;
+            ended(&spawned.pidfd).await?;
             self.inner.spawner.reap(spawned.pid).await?;
             return Err(io::Error::other(failure));
         }
+        Ok(spawned)
+    }
+
+    /// From here on the sandbox at `place` is up.
+    pub(super) fn begin(&self, place: Place, Spawned { pid, pidfd }: Spawned) {
+        let pidfd = Arc::new(pidfd);
+        self.set_life(place.id, Life::Up(pidfd.clone()));
         let weak = Arc::downgrade(&self.inner);
-        self.inner.tasks.spawn(follow(weak, place, pidfd, Some(spawned.pid)));
-        Ok(())
+        self.inner.tasks.spawn(follow(weak, place, pidfd, Some(pid)));
     }
 
     /// Writes down and tells how a sandbox ended. `child` is the number of its first process if

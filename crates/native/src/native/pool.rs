@@ -1,0 +1,104 @@
+//! Warm pools: sandboxes that are started before anybody asks for them.
+//!
+//! A warm sandbox is like any other up to the moment in which execd reads its instructions: it has
+//! its namespaces, its mounts, its filters, a range of ids of its own, and an execd that waits on a
+//! channel whose other end is here alone. A claim sets the limits, writes down whose it is, moves its
+//! directory to its new name and sends the instructions. Each is claimed once, so nothing of one
+//! claim can reach another.
+//!
+//! If the server dies, the channels close and all that wait end by themselves; what is left of them
+//! in `pool/` is cleared by the next server.
+
+mod keep;
+mod stock;
+
+use std::{io, os::fd::OwnedFd};
+
+use osb_api::SandboxId;
+use osb_core::ImageName;
+use osb_image::Rootfs;
+use osb_sys::{
+    fs::{self, PathError},
+    process,
+    userns::IdBase,
+};
+use tokio::task::AbortHandle;
+
+pub(super) use self::stock::Pools;
+use super::{Native, make::ended};
+use crate::{
+    sandbox::{Place, State},
+    spawner::Spawned,
+};
+
+/// How many sandboxes of an image are kept started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolConfig {
+    pub image: ImageName,
+    pub size: usize,
+}
+
+/// A sandbox that waits for somebody to ask for it.
+#[derive(Debug)]
+pub(super) struct Warm {
+    place: Place,
+    pub(super) base: IdBase,
+    /// What its root is made of: the image may be another one by now.
+    rootfs: Rootfs,
+    spawned: Spawned,
+    /// Where execd waits for its instructions.
+    channel: OwnedFd,
+    /// Clears it away if it ends before it is claimed.
+    watcher: AbortHandle,
+}
+
+impl Warm {
+    /// The name of its control group.
+    pub(super) fn group(&self) -> String {
+        self.place.id.to_string()
+    }
+}
+
+impl Native {
+    /// Makes a warm sandbox the one that `state` describes. If that fails, nothing is left of it.
+    pub(super) async fn claim(&self, warm: Warm, state: &State) -> io::Result<()> {
+        let Warm { place: from, spawned, channel, watcher, .. } = warm;
+        watcher.abort();
+        let (place, owned) = (self.place_of(state), state.clone());
+        let (ours, to) = (from.clone(), place.clone());
+        let giving = move || ours.give(&owned, &to, &channel);
+        let given = self.inner.tasks.spawn_blocking(giving).await?;
+        if let Err(error) = given {
+            self.end(&spawned).await?;
+            self.clear(&from).await?;
+            self.clear(&place).await?;
+            return Err(io::Error::other(error));
+        }
+        self.begin(place, spawned);
+        Ok(())
+    }
+
+    /// Ends the first process of a sandbox that nobody was told of.
+    async fn end(&self, spawned: &Spawned) -> io::Result<()> {
+        process::kill(&spawned.pidfd)?;
+        ended(&spawned.pidfd).await?;
+        self.inner.spawner.reap(spawned.pid).await?;
+        Ok(())
+    }
+
+    /// Clears away what waited for a claim when the server before this one ended.
+    pub(super) async fn drain(&self) -> Result<(), PathError> {
+        let pool = self.pool_directory();
+        for name in fs::names(&pool)? {
+            let Ok(id) = name.parse::<SandboxId>() else { continue };
+            if let Err(error) = self.clear(&self.place_in(&pool, id)).await {
+                tracing::warn!(%error, "cannot clear a warm sandbox that another server left");
+            }
+        }
+        Ok(())
+    }
+
+    fn pool_directory(&self) -> std::path::PathBuf {
+        self.inner.config.data_dir.join("pool")
+    }
+}

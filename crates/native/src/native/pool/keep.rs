@@ -1,0 +1,140 @@
+//! Keeping the pools full, one sandbox at a time.
+
+use std::{
+    io,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use osb_api::SandboxId;
+use osb_core::{ImageName, SandboxSpec, Token};
+use osb_sys::message;
+use tokio::time::Instant;
+
+use super::{Warm, stock::Next};
+use crate::{
+    native::{Inner, Native, make::ended},
+    sandbox::{Purpose, State},
+};
+
+/// The longest rest after a sandbox was started.
+const LONGEST_REST: Duration = Duration::from_secs(1);
+/// How long to wait after a failure at first, and at most.
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+const LAST_BACKOFF: Duration = Duration::from_mins(1);
+
+impl Native {
+    /// Begins to keep the pools full, if there are any.
+    pub(in super::super) fn keep_pools(&self) {
+        if !self.inner.pools.is_empty() {
+            self.inner.tasks.spawn(keep(Arc::downgrade(&self.inner)));
+        }
+    }
+
+    /// Starts a sandbox that waits for its purpose.
+    async fn warm_up(&self, image: &ImageName) -> io::Result<()> {
+        let rootfs = self.inner.images.find(image).map_err(io::Error::other)?.clone();
+        let base = self.known().take_ids().map_err(io::Error::other)?;
+        let id = SandboxId::random();
+        let place = self.place_in(&self.pool_directory(), id);
+        let (channel, theirs) = message::channel()?;
+        let spec = SandboxSpec::new(id, image.clone(), Vec::new(), Token::new(""));
+        let disk = self.inner.config.default_disk;
+        let state = State { spec, base, disk, group: None };
+        let launching = self.launch(&place, &state, rootfs.clone(), Purpose::Later(theirs));
+        let launched =
+            launching.await.and_then(|spawned| Ok((spawned.pidfd.try_clone()?, spawned)));
+        let (process, spawned) = match launched {
+            Ok(launched) => launched,
+            Err(error) => {
+                self.clear(&place).await?;
+                self.known().ids.give_back(base);
+                return Err(error);
+            }
+        };
+        let weak = Arc::downgrade(&self.inner);
+        let watching = self.inner.tasks.spawn(async move {
+            let end = ended(&process).await;
+            if let Some(inner) = weak.upgrade() {
+                Native { inner }.lost(id, end).await;
+            }
+        });
+        let watcher = watching.abort_handle();
+        let warm = Warm { place, base, rootfs, spawned, channel, watcher };
+        match self.inner.pools.add(image, warm) {
+            Ok(()) => Ok(()),
+            Err(warm) => self.discard(*warm).await,
+        }
+    }
+
+    /// Clears away a warm sandbox that ended before anybody claimed it.
+    async fn lost(&self, id: SandboxId, end: io::Result<()>) {
+        let Some(warm) = self.inner.pools.withdraw(id) else { return };
+        tracing::warn!(?end, "a warm sandbox has ended before anybody asked for it");
+        if let Err(error) = self.discard(warm).await {
+            tracing::warn!(%error, "cannot clear a warm sandbox that has ended");
+        }
+    }
+
+    async fn discard(&self, warm: Warm) -> io::Result<()> {
+        self.end(&warm.spawned).await?;
+        self.clear(&warm.place).await?;
+        self.known().ids.give_back(warm.base);
+        // Last, for this may be the watcher itself.
+        warm.watcher.abort();
+        Ok(())
+    }
+}
+
+/// Keeps the pools full until the runtime is gone, of which it keeps nothing alive meanwhile.
+///
+/// One sandbox is started after another, with a rest after each that is as long as it took: a busy
+/// machine is left in peace for longer.
+async fn keep(runtime: Weak<Inner>) {
+    let mut failures: u32 = 0;
+    loop {
+        let Some(inner) = runtime.upgrade() else { return };
+        let native = Native { inner };
+        let pools = &native.inner.pools;
+        let (changed, closed) = (pools.changed(), pools.closed());
+        for warm in pools.stale() {
+            if let Err(error) = native.discard(warm).await {
+                tracing::warn!(%error, "cannot clear a warm sandbox of an older image");
+            }
+        }
+        let now = Instant::now();
+        let until = match pools.next(now) {
+            Next::Rest => None,
+            Next::At(moment) => Some(moment),
+            Next::Start(image) => {
+                let started = native.warm_up(&image).await;
+                let rest = if let Err(error) = started {
+                    pools.count_failure(&image);
+                    tracing::warn!(%image, %error, "cannot start a warm sandbox; it is tried again");
+                    failures += 1;
+                    FIRST_BACKOFF.saturating_mul(1 << failures.min(16)).min(LAST_BACKOFF)
+                } else {
+                    failures = 0;
+                    now.elapsed().min(LONGEST_REST)
+                };
+                drop(native);
+                tokio::select! {
+                    () = tokio::time::sleep(rest) => continue,
+                    () = closed.cancelled() => return,
+                }
+            }
+        };
+        drop(native);
+        let moment = async {
+            match until {
+                Some(moment) => tokio::time::sleep_until(moment).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = moment => {}
+            () = changed.notified() => {}
+            () = closed.cancelled() => return,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What is ready, and what has become of it.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use osb_api::SandboxId;
+use osb_core::{ImageName, Memory, PoolStatus, SandboxSpec};
+use osb_image::Rootfs;
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{PoolConfig, Warm};
+
+/// How long after a claim no other sandbox is started, while there are enough: the first commands
+/// of a new sandbox are what its owner waits for.
+const QUIET: Duration = Duration::from_millis(25);
+
+/// All pools of this server.
+#[derive(Debug)]
+pub(in super::super) struct Pools {
+    stock: Arc<Mutex<Stock>>,
+    /// There may be something to do for the keeper.
+    changed: Arc<Notify>,
+    closed: CancellationToken,
+    /// How much each of them may write.
+    disk: Option<Memory>,
+}
+
+#[derive(Debug, Default)]
+struct Stock {
+    pools: Vec<Pool>,
+    /// How many sandboxes are being made for somebody who waits.
+    creating: usize,
+    last_claim: Option<Instant>,
+    /// Warm ones that nobody can use any more.
+    stale: Vec<Warm>,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct Pool {
+    image: ImageName,
+    size: usize,
+    /// Oldest first.
+    ready: VecDeque<Warm>,
+    claims: u64,
+    misses: u64,
+    failures: u64,
+}
+
+/// What the keeper should do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing until something changes.
+    Rest,
+    /// Nothing before this moment.
+    At(Instant),
+    /// Start a sandbox of this image.
+    Start(ImageName),
+}
+
+/// Says that somebody waits for a sandbox to be made.
+#[derive(Debug)]
+pub(in super::super) struct Creating {
+    stock: Arc<Mutex<Stock>>,
+    changed: Arc<Notify>,
+}
+
+impl Pools {
+    pub(in super::super) fn new(configs: &[PoolConfig], disk: Option<Memory>) -> Self {
+        let pools = configs.iter().map(|PoolConfig { image, size }| Pool {
+            image: image.clone(),
+            size: *size,
+            ready: VecDeque::new(),
+            claims: 0,
+            misses: 0,
+            failures: 0,
+        });
+        let stock = Stock { pools: pools.collect(), ..Stock::default() };
+        Self {
+            stock: Arc::new(Mutex::new(stock)),
+            changed: Arc::default(),
+            closed: CancellationToken::new(),
+            disk,
+        }
+    }
+
+    /// A warm sandbox that can become the one that `spec` asks for, if there is one.
+    pub(in super::super) fn take(
+        &self,
+        spec: &SandboxSpec,
+        rootfs: &Rootfs,
+        disk: Option<Memory>,
+    ) -> Option<Warm> {
+        // What else a sandbox can have must be there when its root is put together.
+        if spec.snapshot.is_some() || !spec.volumes.is_empty() || disk != self.disk {
+            return None;
+        }
+        let mut stock = self.lock();
+        let Stock { pools, stale, last_claim, .. } = &mut *stock;
+        let pool = pools.iter_mut().find(|pool| pool.image == spec.image)?;
+        let mut taken = None;
+        while let Some(warm) = pool.ready.pop_front() {
+            if warm.rootfs == *rootfs {
+                taken = Some(warm);
+                break;
+            }
+            stale.push(warm);
+        }
+        match taken {
+            Some(_) => pool.claims += 1,
+            None => pool.misses += 1,
+        }
+        *last_claim = Some(Instant::now());
+        self.changed.notify_one();
+        taken
+    }
+
+    /// Marks for as long as it lives that somebody waits for a sandbox to be made.
+    pub(in super::super) fn creating(&self) -> Creating {
+        self.lock().creating += 1;
+        Creating { stock: Arc::clone(&self.stock), changed: Arc::clone(&self.changed) }
+    }
+
+    /// How each pool fares.
+    pub(in super::super) fn status(&self) -> Vec<PoolStatus> {
+        let stock = self.lock();
+        let status = |pool: &Pool| PoolStatus {
+            image: pool.image.clone(),
+            ready: pool.ready.len(),
+            target: pool.size,
+            claims: pool.claims,
+            misses: pool.misses,
+            failures: pool.failures,
+        };
+        stock.pools.iter().map(status).collect()
+    }
+
+    /// Lets go of all that is ready, which ends then, and starts nothing more.
+    pub(in super::super) fn close(&self) {
+        let mut stock = self.lock();
+        stock.is_closed = true;
+        for pool in &mut stock.pools {
+            pool.ready.clear();
+        }
+        stock.stale.clear();
+        drop(stock);
+        self.closed.cancel();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().pools.is_empty()
+    }
+
+    pub(super) fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
+    }
+
+    pub(super) fn closed(&self) -> CancellationToken {
+        self.closed.clone()
+    }
+
+    pub(super) fn stale(&self) -> Vec<Warm> {
+        std::mem::take(&mut self.lock().stale)
+    }
+
+    /// The next thing to do: whichever pool lacks the largest part of its sandboxes comes first.
+    pub(super) fn next(&self, now: Instant) -> Next {
+        let stock = self.lock();
+        let wanting = stock.pools.iter().filter(|pool| pool.ready.len() < pool.size);
+        let emptiest = wanting.min_by_key(|pool| pool.ready.len() * 1000 / pool.size);
+        let Some(pool) = emptiest else { return Next::Rest };
+        // Whoever waits for a sandbox needs the machine more; the end of it is a change.
+        if stock.creating > 0 || stock.is_closed {
+            return Next::Rest;
+        }
+        match stock.last_claim.map(|at| at + QUIET) {
+            Some(quiet) if now < quiet && pool.ready.len() * 2 > pool.size => Next::At(quiet),
+            _ => Next::Start(pool.image.clone()),
+        }
+    }
+
+    /// Adds a warm sandbox, or gives it back if there is no place for it any more.
+    pub(super) fn add(&self, image: &ImageName, warm: Warm) -> Result<(), Box<Warm>> {
+        let mut stock = self.lock();
+        if stock.is_closed {
+            return Err(Box::new(warm));
+        }
+        match stock.pools.iter_mut().find(|pool| pool.image == *image) {
+            Some(pool) if pool.ready.len() < pool.size => pool.ready.push_back(warm),
+            _ => return Err(Box::new(warm)),
+        }
+        Ok(())
+    }
+
+    /// Takes out a warm sandbox that has ended, unless somebody has claimed it.
+    pub(super) fn withdraw(&self, id: SandboxId) -> Option<Warm> {
+        let mut stock = self.lock();
+        let found = stock.pools.iter_mut().find_map(|pool| {
+            let place = pool.ready.iter().position(|warm| warm.place.id == id)?;
+            pool.failures += 1;
+            pool.ready.remove(place)
+        });
+        self.changed.notify_one();
+        found
+    }
+
+    pub(super) fn count_failure(&self, image: &ImageName) {
+        let mut stock = self.lock();
+        if let Some(pool) = stock.pools.iter_mut().find(|pool| pool.image == *image) {
+            pool.failures += 1;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stock> {
+        lock(&self.stock)
+    }
+}
+
+impl Drop for Pools {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Drop for Creating {
+    fn drop(&mut self) {
+        lock(&self.stock).creating -= 1;
+        self.changed.notify_one();
+    }
+}
+
+fn lock(stock: &Mutex<Stock>) -> MutexGuard<'_, Stock> {
+    stock.lock().unwrap_or_else(PoisonError::into_inner)
+}
