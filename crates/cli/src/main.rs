@@ -16,6 +16,7 @@ mod lifetime;
 mod logging;
 mod output;
 mod pair;
+mod pools;
 mod run;
 mod runtime;
 mod sandbox;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use osb_core::Runtime;
-use osb_native::{Check, Native};
+use osb_native::{Check, Native, PoolConfig};
 
 use crate::{doctor, failure::Failure};
 
@@ -27,9 +27,13 @@ pub(crate) enum Kind {
 }
 
 /// Starts the runtime, or says what it lacks.
-pub(crate) async fn start(kind: Kind, data_dir: &Path) -> Result<Arc<dyn Runtime>, Failure> {
+pub(crate) async fn start(
+    kind: Kind,
+    data_dir: &Path,
+    pools: Vec<PoolConfig>,
+) -> Result<Arc<dyn Runtime>, Failure> {
     match kind {
-        Kind::Native => native(data_dir).await,
+        Kind::Native => native(data_dir, pools).await,
         Kind::Docker | Kind::Kubernetes => Err(Failure::Usage(
             "this version runs sandboxes on this host only: use --runtime native".to_owned(),
         )),
@@ -68,13 +72,13 @@ fn config(data_dir: PathBuf) -> osb_native::Config {
     }
 }
 
-async fn native(data_dir: &Path) -> Result<Arc<dyn Runtime>, Failure> {
+async fn native(data_dir: &Path, pools: Vec<PoolConfig>) -> Result<Arc<dyn Runtime>, Failure> {
     let checks = checks(data_dir);
     if !checks.iter().all(Check::is_ok) {
         return Err(Failure::Unfit(doctor::describe(&checks)));
     }
     // Beside the server's own files: each locks its directory for itself.
-    let config = config(data_dir.join("native"));
+    let config = osb_native::Config { pools, ..config(data_dir.join("native")) };
     let native = Native::start(config, osb_bundle::EXECD).await.map_err(|source| {
         Failure::Machine { doing: "cannot start the native runtime", source: source.into() }
     })?;

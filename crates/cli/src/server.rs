@@ -12,6 +12,7 @@ use crate::{
     failure::Failure,
     logging::{self, Reader},
     output::Output,
+    pools::{self, RawPool},
     runtime::{self, Kind},
     signals::{Interrupts as _, Signals},
 };
@@ -44,7 +45,8 @@ pub(crate) async fn main(
     let reader = logging::start(environment)?;
     let mut signals = Signals::listen_but_to_hangups()?;
     let config = settings(&args, environment, User::current())?;
-    let runtime = runtime::start(args.runtime, &config.data_dir).await?;
+    let pools = pools::checked(file(&args)?.pool)?;
+    let runtime = runtime::start(args.runtime, &config.data_dir, pools).await?;
     let server = Server::start(config, runtime, Arc::new(SystemClock)).await.map_err(|source| {
         Failure::Machine { doing: "cannot start the server", source: source.into() }
     })?;
@@ -68,19 +70,20 @@ pub(crate) async fn main(
 struct File {
     #[serde(default)]
     server: RawConfig,
+    #[serde(default)]
+    pool: Vec<RawPool>,
+}
+
+/// The configuration file, or what holds without one.
+fn file(args: &Args) -> Result<File, Failure> {
+    let Some(path) = &args.config else { return Ok(File::default()) };
+    let text = osb_sys::fs::read_to_string(path)?;
+    toml::from_str(&text).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
 }
 
 /// What the flags, the environment and the file come to.
 fn settings(args: &Args, environment: &Environment, user: User) -> Result<Config, Failure> {
-    let mut raw = match &args.config {
-        None => RawConfig::default(),
-        Some(path) => {
-            let text = osb_sys::fs::read_to_string(path)?;
-            let file: File = toml::from_str(&text)
-                .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
-            file.server
-        }
-    };
+    let mut raw = file(args)?.server;
     raw.data_dir.get_or_insert_with(|| data_dir::default_for(user, environment));
     let overrides = Overrides {
         listen: args.listen,

@@ -12,7 +12,7 @@ mod watch;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use osb_core::{Clock, Runtime};
+use osb_core::{Clock, PoolStatus, Runtime};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -56,6 +56,11 @@ impl Reconciler {
     /// Whether sandboxes can be paused here at all.
     pub(crate) fn can_pause(&self) -> bool {
         self.0.runtime.pause().is_some()
+    }
+
+    /// What the runtime keeps started for those who will ask.
+    pub(crate) fn pools(&self) -> Vec<PoolStatus> {
+        self.0.runtime.pools()
     }
 
     pub(crate) fn stop_on_drop(&self) -> DropGuard {

@@ -2,6 +2,7 @@
 
 mod endpoints;
 mod later;
+mod metrics;
 mod proxy;
 mod sandboxes;
 mod service;
@@ -19,6 +20,7 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/health", get(service::health))
         .route("/version", get(service::version))
         .route("/openapi.json", get(service::openapi))
+        .route("/metrics", get(metrics::show))
         .route("/v1/metrics/events", post(service::metrics));
     for mount in MOUNTS {
         let at = |path: &str| format!("{mount}{path}");

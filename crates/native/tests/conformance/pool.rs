@@ -30,7 +30,7 @@ async fn comes_to(native: &Native, wanted: impl Fn(&PoolStatus) -> bool) {
     panic!("the pool stays at {:?}", native.pools());
 }
 
-/// The processes in all control groups of these tests.
+/// How many entries a part of the data directory has.
 fn entries(host: &Host, part: &str) -> usize {
     osb_sys::fs::names(host.directory.path().join(part)).unwrap().len()
 }

@@ -200,3 +200,18 @@ async fn without_a_key_the_server_is_no_open_door_for_browsers() {
     }
     assert_eq!(ask("localhost:8080", ("sec-fetch-site", "none")).await.status, 200);
 }
+
+#[tokio::test]
+async fn numbers_are_told_to_those_who_have_the_key() {
+    let server = TestServer::start().await;
+    let answer = server.get("/metrics").await;
+    assert_eq!(answer.status, 200);
+    assert!(
+        answer.header("content-type").expect("a type").starts_with("text/plain; version=0.0.4")
+    );
+    let text = String::from_utf8(answer.body.to_vec()).expect("text");
+    assert!(text.contains("opensandbox_sandboxes{phase=\"Running\"} 0\n"), "{text}");
+    let request = server.bare_request(Method::GET, "/metrics").body(Full::default());
+    let answer = server.send(request.expect("a request")).await;
+    answer.refusal(401, "MISSING_API_KEY");
+}
