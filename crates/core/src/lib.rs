@@ -22,7 +22,8 @@ pub use label::{InvalidLabel, check_labels};
 pub use plan::{Desired, Goal, Step, plan};
 pub use quantity::{Cpu, InvalidQuantity, Memory};
 pub use runtime::{
-    Dialled, Exit, Observed, ObservedState, Pause, PoolStatus, Runtime, RuntimeError, Usage, Used,
+    Dialled, Exit, Kept, Observed, ObservedState, Pause, PoolStatus, Runtime, RuntimeError,
+    Snapshots, Usage, Used,
 };
 pub use spec::{ImageName, Resources, SandboxSpec, Token, Volume, VolumeSource};
 pub use state::{Phase, Reason, Status};

@@ -2,7 +2,7 @@ use std::{net::TcpStream, os::unix::net::UnixStream, time::Duration};
 
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
-use osb_api::SandboxId;
+use osb_api::{SandboxId, SnapshotId};
 use serde::{Deserialize, Serialize};
 
 use crate::{ImageName, SandboxSpec};
@@ -51,6 +51,11 @@ pub trait Runtime: Send + Sync + 'static {
         None
     }
 
+    /// The power to keep a sandbox's files, if this runtime has it.
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        None
+    }
+
     /// The power to tell what a sandbox uses, if this runtime has it.
     fn usage(&self) -> Option<&dyn Usage> {
         None
@@ -65,6 +70,30 @@ pub trait Pause: Send + Sync {
 
     /// Lets them go on. A running sandbox stays running.
     async fn resume(&self, id: SandboxId) -> Result<(), RuntimeError>;
+}
+
+/// The power to keep the files that a sandbox wrote, and to start others with them: those whose
+/// [`SandboxSpec::snapshot`] names what was kept.
+#[async_trait]
+pub trait Snapshots: Send + Sync {
+    /// Keeps the files of a sandbox, running or paused, as they are at one moment. It goes on as
+    /// before. What is kept already stays as it is.
+    async fn take(&self, sandbox: SandboxId, id: SnapshotId) -> Result<Kept, RuntimeError>;
+
+    /// Makes the snapshot be gone. Sandboxes and snapshots that stand on it do not notice; its
+    /// files go when none is left. Absence is success.
+    async fn delete(&self, id: SnapshotId) -> Result<(), RuntimeError>;
+
+    /// Everything that is kept and not deleted, found in the world and not in memory.
+    async fn kept(&self) -> Result<Vec<Kept>, RuntimeError>;
+}
+
+/// A snapshot as its runtime sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    pub id: SnapshotId,
+    /// The content of its own files, without that of what it stands on.
+    pub bytes: u64,
 }
 
 /// The power to tell what a sandbox uses.
@@ -162,6 +191,9 @@ pub enum RuntimeError {
     /// The request names an image that is not here.
     #[error("image {0} is not known here")]
     UnknownImage(ImageName),
+    /// The request names a snapshot that is not here.
+    #[error("snapshot {0} is not known here")]
+    UnknownSnapshot(SnapshotId),
     /// Another sandbox has this id.
     #[error("sandbox {0} exists with another spec")]
     Conflict(SandboxId),

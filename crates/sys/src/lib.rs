@@ -12,6 +12,7 @@ pub mod fork;
 pub mod fs;
 pub mod identity;
 pub mod inherited;
+pub mod layer;
 pub mod line;
 pub mod loop_device;
 pub mod memfd;

@@ -9,6 +9,7 @@ mod existence;
 mod life;
 mod pause;
 mod reach;
+mod snapshots;
 mod trial;
 mod usage;
 
@@ -47,6 +48,12 @@ pub trait Harness: Send + Sync {
         let survivor = ["sh", "-c", "tail /dev/zero; exec tail -f /dev/null"];
         [once, survivor.map(str::to_owned).to_vec()]
     }
+
+    /// Writes a file in a running sandbox.
+    async fn write(&self, spec: &SandboxSpec, path: &str, text: &str);
+
+    /// What is in a file of a running sandbox, if it is there.
+    async fn read(&self, spec: &SandboxSpec, path: &str) -> Option<String>;
 
     /// Lets this much time pass, and other tasks run.
     async fn wait(&self, time: Duration);
@@ -136,6 +143,18 @@ macro_rules! __each_law {
             usage::a_sandbox_that_is_not_there_uses_nothing
             usage::an_entrypoint_that_takes_all_memory_ends_for_lack_of_it
             usage::what_ends_for_lack_of_memory_is_counted_and_the_sandbox_goes_on
+            snapshots::files_come_back_as_they_were_when_they_were_kept
+            snapshots::what_is_kept_is_listed_with_its_size
+            snapshots::the_source_of_a_snapshot_goes_on
+            snapshots::a_paused_sandbox_is_kept_and_stays_paused
+            snapshots::two_that_start_from_one_snapshot_do_not_see_each_other
+            snapshots::a_snapshot_outlives_its_sandbox
+            snapshots::a_snapshot_of_a_restored_sandbox_has_what_it_stands_on
+            snapshots::a_deleted_snapshot_is_gone_and_what_stands_on_it_goes_on
+            snapshots::deleting_no_snapshot_succeeds
+            snapshots::taking_one_snapshot_twice_keeps_the_first
+            snapshots::what_is_not_there_is_neither_kept_nor_restored
+            snapshots::another_runtime_over_the_world_has_the_same_snapshots
             crowd::removing_one_sandbox_leaves_the_other_alone
             crowd::pausing_one_sandbox_leaves_the_other_alone
             crowd::many_sandboxes_start_at_once

@@ -1,3 +1,5 @@
+mod snapshots;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     fmt,
@@ -7,12 +9,12 @@ use std::{
 
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
-use osb_api::{SandboxId, ports};
+use osb_api::{SandboxId, SnapshotId, ports};
 
 use super::{Gate, Line, answer_ok, gate::Barrier, line::Hangup, news::News};
 use crate::{
     Dialled, Exit, ImageName, Observed, ObservedState, Pause, Runtime, RuntimeError, SandboxSpec,
-    Usage, Used,
+    Snapshots, Usage, Used,
 };
 
 /// A runtime whose world is this process's memory.
@@ -24,6 +26,7 @@ use crate::{
 pub struct FakeRuntime {
     world: Arc<World>,
     pauses: bool,
+    snapshots: bool,
 }
 
 /// A call that tests count and make fail.
@@ -35,7 +38,13 @@ pub enum Call {
     Dial,
     Pause,
     Resume,
+    TakeSnapshot,
+    DeleteSnapshot,
+    ListSnapshots,
 }
+
+/// Text by path.
+type Files = BTreeMap<String, String>;
 
 #[derive(Default)]
 struct World {
@@ -47,9 +56,12 @@ struct World {
 struct State {
     images: HashSet<ImageName>,
     sandboxes: BTreeMap<SandboxId, Sandbox>,
+    snapshots: BTreeMap<SnapshotId, Files>,
     /// What listens in every sandbox.
     listeners: HashMap<u16, Listener>,
     gate: Option<Barrier>,
+    /// As `gate`, for snapshots.
+    shutter: Option<Barrier>,
     failures: HashMap<Call, VecDeque<RuntimeError>>,
     calls: HashMap<Call, usize>,
 }
@@ -61,6 +73,7 @@ struct Sandbox {
     spec: Option<SandboxSpec>,
     state: ObservedState,
     oom_kills: u64,
+    files: Files,
     listeners: HashMap<u16, Listener>,
     hangups: Vec<Hangup>,
     /// Lines that arrived while the sandbox was paused, in order.
@@ -70,7 +83,7 @@ struct Sandbox {
 impl FakeRuntime {
     /// A world with no sandboxes and one image, `host`.
     pub fn new() -> Self {
-        let runtime = Self { world: Arc::default(), pauses: true };
+        let runtime = Self { world: Arc::default(), pauses: true, snapshots: true };
         runtime.add_image("host");
         runtime.listen_everywhere(ports::EXECD, answer_ok);
         runtime
@@ -243,7 +256,11 @@ impl Runtime for FakeRuntime {
             if !state.images.contains(&spec.image) {
                 return Err(RuntimeError::UnknownImage(spec.image.clone()));
             }
-            let sandbox = Sandbox::new(Some(spec.clone()), ObservedState::Starting);
+            let mut sandbox = Sandbox::new(Some(spec.clone()), ObservedState::Starting);
+            if let Some(id) = spec.snapshot {
+                let files = state.snapshots.get(&id).ok_or(RuntimeError::UnknownSnapshot(id))?;
+                sandbox.files.clone_from(files);
+            }
             state.sandboxes.insert(spec.id, sandbox);
             state.gate.clone()
         };
@@ -305,6 +322,10 @@ impl Runtime for FakeRuntime {
         self.pauses.then_some(self)
     }
 
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        self.snapshots.then_some(self)
+    }
+
     fn usage(&self) -> Option<&dyn Usage> {
         Some(self)
     }
@@ -357,6 +378,7 @@ impl Sandbox {
             spec,
             state,
             oom_kills: 0,
+            files: Files::new(),
             listeners: HashMap::new(),
             hangups: Vec::new(),
             unanswered: Vec::new(),

@@ -8,10 +8,10 @@ use std::{
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use futures_util::StreamExt as _;
-use osb_api::SandboxId;
+use osb_api::{SandboxId, SnapshotId};
 use osb_core::{
-    Dialled, Exit, ImageName, Observed, ObservedState, Pause, Runtime, RuntimeError, SandboxSpec,
-    Usage, Used, testkit::FakeRuntime,
+    Dialled, Exit, ImageName, Kept, Observed, ObservedState, Pause, Runtime, RuntimeError,
+    SandboxSpec, Snapshots, Usage, Used, testkit::FakeRuntime,
 };
 
 /// A fake that keeps every law but one.
@@ -21,6 +21,8 @@ pub(crate) struct Broken {
     fault: Fault,
     /// What this runtime remembers having ensured and not removed.
     memory: Arc<Mutex<BTreeSet<SandboxId>>>,
+    /// What it remembers having kept.
+    kept: Arc<Mutex<BTreeSet<SnapshotId>>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +48,16 @@ pub(crate) enum Fault {
     RefusesSecondPause,
     PausesTheAbsent,
     KeepsThePaused,
+    RestoresNothing,
+    MisjudgesSizes,
+    PausesTheSource,
+    ResumesTheSource,
+    WritesEverywhere,
+    DropsSnapshotsOfTheRemoved,
+    DeletesNoSnapshot,
+    RefusesSecondDelete,
+    TakesAgain,
+    RestoresTheAbsent,
     RemovesAll,
     PausesAll,
     OneAtATime,
@@ -59,11 +71,11 @@ pub(crate) enum Fault {
 
 impl Broken {
     pub(crate) fn new(fault: Fault) -> Self {
-        Self { inner: FakeRuntime::new(), fault, memory: Arc::default() }
+        Self { inner: FakeRuntime::new(), fault, memory: Arc::default(), kept: Arc::default() }
     }
 
     pub(crate) fn reopen(&self) -> Self {
-        Self { memory: Arc::default(), ..self.clone() }
+        Self { memory: Arc::default(), kept: Arc::default(), ..self.clone() }
     }
 
     fn has(&self, fault: Fault) -> bool {
@@ -80,6 +92,27 @@ impl Broken {
 
     fn power(&self) -> &dyn Pause {
         Runtime::pause(&self.inner).expect("invariant: this fake can pause")
+    }
+
+    fn snapshot_power(&self) -> &dyn Snapshots {
+        Runtime::snapshots(&self.inner).expect("invariant: this fake keeps files")
+    }
+
+    fn remembered(&self) -> MutexGuard<'_, BTreeSet<SnapshotId>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn read_file(&self, id: SandboxId, path: &str) -> Option<String> {
+        self.inner.read_file(id, path)
+    }
+
+    pub(crate) async fn write_file(&self, id: SandboxId, path: &str, text: &str) {
+        if self.has(Fault::WritesEverywhere) {
+            for other in self.all().await {
+                self.inner.write_file(other, path, text);
+            }
+        }
+        self.inner.write_file(id, path, text);
     }
 
     fn remembers(&self, id: SandboxId) -> bool {
@@ -145,6 +178,10 @@ impl Runtime for Broken {
         if self.has(Fault::TakesAnyImage) {
             spec.image = ImageName::new("host");
         }
+        let absent = spec.snapshot.is_some_and(|id| !self.inner.has_snapshot(id));
+        if self.has(Fault::RestoresNothing) || self.has(Fault::RestoresTheAbsent) && absent {
+            spec.snapshot = None;
+        }
         let outcome = self.inner.ensure(&spec).await;
         if self.has(Fault::LeavesRefusedImage)
             && let Err(RuntimeError::UnknownImage(_)) = &outcome
@@ -168,6 +205,11 @@ impl Runtime for Broken {
         if self.has(Fault::RemovesAll) {
             for other in self.all().await {
                 self.inner.remove(other).await?;
+            }
+        }
+        if self.has(Fault::DropsSnapshotsOfTheRemoved) {
+            for kept in self.snapshot_power().kept().await? {
+                self.snapshot_power().delete(kept.id).await?;
             }
         }
         self.memory().remove(&id);
@@ -211,6 +253,10 @@ impl Runtime for Broken {
         Some(self)
     }
 
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(self)
+    }
+
     fn usage(&self) -> Option<&dyn Usage> {
         Some(self)
     }
@@ -251,6 +297,46 @@ impl Pause for Broken {
 
     async fn resume(&self, id: SandboxId) -> Result<(), RuntimeError> {
         self.power().resume(id).await
+    }
+}
+
+#[async_trait]
+impl Snapshots for Broken {
+    async fn take(&self, sandbox: SandboxId, id: SnapshotId) -> Result<Kept, RuntimeError> {
+        let power = self.snapshot_power();
+        if self.has(Fault::TakesAgain) {
+            power.delete(id).await?;
+        }
+        let kept = power.take(sandbox, id).await?;
+        if self.has(Fault::PausesTheSource) {
+            self.power().pause(sandbox).await?;
+        }
+        if self.has(Fault::ResumesTheSource) {
+            self.power().resume(sandbox).await?;
+        }
+        self.remembered().insert(id);
+        Ok(kept)
+    }
+
+    async fn delete(&self, id: SnapshotId) -> Result<(), RuntimeError> {
+        if self.has(Fault::DeletesNoSnapshot) {
+            return Ok(());
+        }
+        if self.has(Fault::RefusesSecondDelete) && !self.inner.has_snapshot(id) {
+            return Err(RuntimeError::UnknownSnapshot(id));
+        }
+        self.snapshot_power().delete(id).await
+    }
+
+    async fn kept(&self) -> Result<Vec<Kept>, RuntimeError> {
+        let mut listed = self.snapshot_power().kept().await?;
+        if self.has(Fault::ListsFromMemory) {
+            listed.retain(|kept| self.remembered().contains(&kept.id));
+        }
+        if self.has(Fault::MisjudgesSizes) {
+            listed.iter_mut().for_each(|kept| kept.bytes = 0);
+        }
+        Ok(listed)
     }
 }
 

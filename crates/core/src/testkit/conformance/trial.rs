@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::future::{Either, select};
-use osb_api::{SandboxId, headers, ports};
+use osb_api::{SandboxId, SnapshotId, headers, ports};
 
 use super::{Breach, Harness, breach::hold};
 use crate::{Dialled, ObservedState, Runtime, SandboxSpec};
@@ -37,6 +37,32 @@ impl<'a> Trial<'a> {
         self.runtime.ensure(&spec).await?;
         self.comes_to(spec.id, &ObservedState::Running).await?;
         Ok(spec)
+    }
+
+    /// A sandbox that is up and started with the files of a snapshot of another.
+    pub(super) async fn restored(
+        &self,
+        source: &SandboxSpec,
+        snapshot: SnapshotId,
+    ) -> Result<SandboxSpec, Breach> {
+        let mut spec = self.harness.spec();
+        spec.image = source.image.clone();
+        spec.snapshot = Some(snapshot);
+        self.runtime.ensure(&spec).await?;
+        self.comes_to(spec.id, &ObservedState::Running).await?;
+        Ok(spec)
+    }
+
+    /// Checks what is in a file of a sandbox.
+    pub(super) async fn has(
+        &self,
+        spec: &SandboxSpec,
+        path: &str,
+        text: Option<&str>,
+    ) -> Result<(), Breach> {
+        let found = self.harness.read(spec, path).await;
+        hold!(found.as_deref() == text, "{path} has {found:?} and not {text:?}");
+        Ok(())
     }
 
     /// The state in which the sandbox is listed, if it is.
@@ -141,6 +167,10 @@ impl<'a> Trial<'a> {
         for observed in runtime.list().await.unwrap_or_default() {
             // The outcome of the law stands; what cannot be removed now is the harness's to drop.
             runtime.remove(observed.id).await.ok();
+        }
+        let Some(snapshots) = runtime.snapshots() else { return };
+        for kept in snapshots.kept().await.unwrap_or_default() {
+            snapshots.delete(kept.id).await.ok();
         }
     }
 

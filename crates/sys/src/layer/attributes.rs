@@ -1,0 +1,187 @@
+//! Owners, modes, times and extended attributes, in the ids that are seen inside.
+
+use std::{ffi::CStr, io, os::fd::OwnedFd};
+
+use rustix::{
+    fs::{
+        FileType, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fchown,
+        fgetxattr, flistxattr, fsetxattr, futimens,
+    },
+    io::Errno,
+};
+
+use crate::userns::{IdBase, RANGE};
+
+/// Whom a file belongs to that belongs to nobody of the sandbox.
+const NOBODY: u32 = 65_534;
+/// The most that the kernel takes, both for a value and for the list of names (`xattr(7)`).
+const MOST: usize = 64 << 10;
+
+/// The owner of a file as it is seen inside.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner {
+    uid: u32,
+    gid: u32,
+    mode: u32,
+}
+
+impl Owner {
+    pub(super) fn of(stat: &Stat, base: IdBase) -> Self {
+        let (uid, gid) = (inside(stat.st_uid, base), inside(stat.st_gid, base));
+        let mut mode = stat.st_mode & 0o7777;
+        // A file of the host's own lends nobody its rights.
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            mode &= if uid.is_none() { !0o4000 } else { !0 };
+            mode &= if gid.is_none() { !0o2000 } else { !0 };
+        }
+        Self { uid: uid.unwrap_or(NOBODY), gid: gid.unwrap_or(NOBODY), mode }
+    }
+
+    pub(super) fn user(self) -> Option<Uid> {
+        Some(Uid::from_raw(self.uid))
+    }
+
+    pub(super) fn group(self) -> Option<Gid> {
+        Some(Gid::from_raw(self.gid))
+    }
+
+    pub(super) fn mode(self) -> Mode {
+        Mode::from_raw_mode(self.mode)
+    }
+}
+
+/// The id that the sandbox with this range sees, if it sees one.
+fn inside(id: u32, base: IdBase) -> Option<u32> {
+    id.checked_sub(base.0).filter(|id| *id < RANGE)
+}
+
+pub(super) fn times(stat: &Stat) -> Timestamps {
+    let moment = |seconds: i64, nanoseconds| Timespec {
+        tv_sec: seconds,
+        tv_nsec: i64::try_from(nanoseconds).unwrap_or_default(),
+    };
+    Timestamps {
+        last_access: moment(stat.st_atime, stat.st_atime_nsec),
+        last_modification: moment(stat.st_mtime, stat.st_mtime_nsec),
+    }
+}
+
+/// Gives `to` what `from` has but its content.
+pub(super) fn copy(from: &OwnedFd, to: &OwnedFd, stat: &Stat, base: IdBase) -> io::Result<()> {
+    let owner = Owner::of(stat, base);
+    // In this order: a new owner takes away powers and set-id bits, and an access list changes
+    // the mode.
+    fchown(to, owner.user(), owner.group())?;
+    extended(from, to, base)?;
+    fchmod(to, owner.mode())?;
+    Ok(futimens(to, &times(stat))?)
+}
+
+fn extended(from: &OwnedFd, to: &OwnedFd, base: IdBase) -> io::Result<()> {
+    let mut names = Vec::new();
+    match read(&mut names, |buffer| flistxattr(from, buffer)) {
+        Ok(()) if names.is_empty() => return Ok(()),
+        Ok(()) => {}
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    }
+    let mut value = Vec::new();
+    for name in names.split_inclusive(|byte| *byte == 0) {
+        let name = CStr::from_bytes_with_nul(name).map_err(io::Error::other)?;
+        let keep = keep(name.to_bytes())?;
+        if matches!(keep, Keep::No) {
+            continue;
+        }
+        read(&mut value, |buffer| fgetxattr(from, name, buffer))?;
+        match keep {
+            Keep::No | Keep::AsIs => {}
+            Keep::Powers => powers(&mut value, base),
+            Keep::AccessList => access_list(&mut value, base),
+        }
+        if !value.is_empty() || matches!(keep, Keep::AsIs) {
+            fsetxattr(to, name, &value, XattrFlags::empty())?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads into a buffer that is made longer only if it has to be.
+fn read(
+    into: &mut Vec<u8>,
+    mut get: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
+) -> Result<(), Errno> {
+    for size in [1024, MOST] {
+        into.resize(size, 0);
+        match get(into) {
+            Err(Errno::RANGE) if size < MOST => {}
+            result => return result.map(|count| into.truncate(count)),
+        }
+    }
+    Err(Errno::RANGE)
+}
+
+enum Keep {
+    No,
+    AsIs,
+    /// As what a program may do, which names the root that it belongs to.
+    Powers,
+    /// As a list of users and groups.
+    AccessList,
+}
+
+fn keep(name: &[u8]) -> io::Result<Keep> {
+    Ok(match name {
+        // The directory hides what is below it.
+        b"trusted.overlay.opaque" => Keep::AsIs,
+        // Such a file is not here as a whole. Sandboxes are mounted so that none comes to be.
+        b"trusted.overlay.redirect" | b"trusted.overlay.metacopy" => {
+            return Err(io::Error::other("a file has its content in another layer"));
+        }
+        b"security.capability" => Keep::Powers,
+        b"system.posix_acl_access" | b"system.posix_acl_default" => Keep::AccessList,
+        _ if name.starts_with(b"user.") => Keep::AsIs,
+        // Among them what the overlay notes about the layers that it had below.
+        _ => Keep::No,
+    })
+}
+
+/// `struct vfs_ns_cap_data`: five words, and a sixth that names the root of a user namespace. What
+/// belongs to another root than the sandbox's own is made empty.
+fn powers(value: &mut Vec<u8>, base: IdBase) {
+    const VERSION_2: u32 = 0x0200_0000;
+    const VERSION_3: u32 = 0x0300_0000;
+    const VERSIONS: u32 = 0xff00_0000;
+    let (Some(head), Some(root)) = (word(value, 0), word(value, 20)) else {
+        // Without the sixth word they are of the host's root: nobody inside has that.
+        value.clear();
+        return;
+    };
+    if head & VERSIONS == VERSION_3 && root == base.0 {
+        set_word(value, 0, head & !VERSIONS | VERSION_2);
+        value.truncate(20);
+    } else {
+        value.clear();
+    }
+}
+
+/// A word that says 2, then eight bytes for each entry: tag, rights, and an id that has a meaning for
+/// the tags 2 (a user) and 8 (a group).
+fn access_list(value: &mut [u8], base: IdBase) {
+    for at in (4..value.len()).step_by(8) {
+        let tag = value.get(at..at + 2).map(|tag| u16::from_le_bytes([tag[0], tag[1]]));
+        if let (Some(2 | 8), Some(id)) = (tag, word(value, at + 4)) {
+            set_word(value, at + 4, inside(id, base).unwrap_or(NOBODY));
+        }
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let word = bytes.get(at..at.checked_add(4)?)?;
+    word.try_into().ok().map(u32::from_le_bytes)
+}
+
+fn set_word(bytes: &mut [u8], at: usize, word: u32) {
+    if let Some(place) = bytes.get_mut(at..at + 4) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+}
