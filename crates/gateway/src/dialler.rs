@@ -86,6 +86,7 @@ impl Undialled {
                 RuntimeError::Refused { .. } => GatewayError::Refused { sandbox, port },
                 RuntimeError::Invalid(_)
                 | RuntimeError::UnknownImage(_)
+                | RuntimeError::UnknownSnapshot(_)
                 | RuntimeError::Conflict(_)
                 | RuntimeError::Busy(_)
                 | RuntimeError::Failed { .. } => {

@@ -9,6 +9,7 @@ mod doctor;
 mod ids;
 mod native;
 mod sandbox;
+mod shelf;
 mod spawner;
 
 pub use doctor::{Check, Outcome, doctor, trial};

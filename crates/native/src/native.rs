@@ -7,6 +7,7 @@ mod memory;
 mod pause;
 mod pool;
 mod reach;
+mod snapshots;
 mod usage;
 
 use std::{
@@ -15,7 +16,10 @@ use std::{
     io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use async_trait::async_trait;
@@ -23,11 +27,11 @@ use futures_core::stream::BoxStream;
 use osb_api::SandboxId;
 use osb_core::{
     Dialled, Exit, Memory, Observed, ObservedState, Pause, PoolStatus, Runtime, RuntimeError,
-    SandboxSpec, Usage,
+    SandboxSpec, Snapshots, Usage,
 };
 use osb_image::{ImageError, Images};
 use osb_sys::{cgroup::Layout, fs, memfd, netns::SocketOpener, userns::IdBase};
-use tokio::sync::broadcast;
+use tokio::sync::{Semaphore, broadcast};
 use tokio_util::task::TaskTracker;
 
 pub use self::pool::PoolConfig;
@@ -36,6 +40,7 @@ use crate::{
     disk::Disks,
     ids::Ids,
     sandbox::{Place, State},
+    shelf::{self, Shelf},
     spawner::Spawner,
 };
 
@@ -82,6 +87,7 @@ struct Inner {
     layout: Layout,
     images: Images,
     disks: Disks,
+    shelf: Shelf,
     spawner: Spawner,
     pools: Pools,
     sockets: SocketOpener,
@@ -91,6 +97,8 @@ struct Inner {
     tasks: TaskTracker,
     /// What clears away the files of removed sandboxes.
     deletions: TaskTracker,
+    /// Whoever takes a snapshot holds a permit.
+    snapshots: Semaphore,
     /// Held for as long as this server lives, so that no other one manages the same sandboxes.
     lock: File,
 }
@@ -115,8 +123,10 @@ impl Known {
 struct Entry {
     state: State,
     life: Life,
-    /// Whoever makes or removes the sandbox holds this.
+    /// Whoever makes, removes, stops or keeps the sandbox holds this.
     turn: Arc<tokio::sync::Mutex<()>>,
+    /// Whether it is to be removed, and nobody need wait for a snapshot of it.
+    leaving: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Clone)]
@@ -130,7 +140,8 @@ enum Life {
 impl Native {
     /// Opens the data directory, finds the sandboxes that are there, and is ready.
     pub async fn start(config: Config, execd: &[u8]) -> Result<Arc<Self>, StartError> {
-        for directory in ["", "sandboxes", "pool", "removed", "stage"] {
+        let own = ["", "sandboxes", "pool", "removed", "stage"];
+        for directory in own.into_iter().chain(shelf::DIRECTORIES) {
             fs::create_private_dir_all(config.data_dir.join(directory))
                 .map_err(StartError::Data)?;
         }
@@ -143,6 +154,7 @@ impl Native {
             .prepare(&config.cgroup_parent)
             .map_err(|error| StartError::Groups(io::Error::other(error)))?;
         let tasks = TaskTracker::new();
+        let shelf = Shelf::new(&config.data_dir);
         let native = Self {
             inner: Arc::new(Inner {
                 spawner: Spawner::start(config.spawner.clone(), &tasks),
@@ -155,8 +167,10 @@ impl Native {
                 layout,
                 images,
                 disks,
+                shelf,
                 tasks,
                 deletions: TaskTracker::new(),
+                snapshots: Semaphore::new(snapshots::AT_ONCE),
                 lock,
             }),
         };
@@ -225,14 +239,14 @@ impl Native {
     }
 
     fn observe(&self, id: SandboxId, entry: &Entry) -> Observed {
-        let group = self.place_of(&entry.state).group;
+        let place = self.place_of(&entry.state);
         let state = match &entry.life {
             Life::Starting => ObservedState::Starting,
             Life::Over(exit) => ObservedState::Exited(*exit),
-            Life::Up(_) if group.is_frozen() => ObservedState::Paused,
+            Life::Up(_) if place.is_paused() => ObservedState::Paused,
             Life::Up(_) => ObservedState::Running,
         };
-        Observed { id, state, oom_kills: group.oom_kills() }
+        Observed { id, state, oom_kills: place.group.oom_kills() }
     }
 
     fn tell(&self, id: SandboxId, state: ObservedState) {
@@ -296,7 +310,8 @@ impl Runtime for Native {
                 .clone()
                 .try_lock_owned()
                 .map_err(|error| RuntimeError::failed("cannot begin to make the sandbox", error))?;
-            let entry = Entry { state: state.clone(), life: Life::Starting, turn };
+            let leaving = Arc::default();
+            let entry = Entry { state: state.clone(), life: Life::Starting, turn, leaving };
             known.sandboxes.insert(spec.id, entry);
             (state, warm, held)
         };
@@ -314,10 +329,14 @@ impl Runtime for Native {
         let Some(entry) = self.entry(id) else { return Ok(()) };
         let native = self.clone();
         let removing = self.inner.tasks.spawn(async move {
+            entry.leaving.store(true, Ordering::Relaxed);
             let turn = entry.turn.lock().await;
             native.clear(&native.place(id)).await?;
             native.forget(id);
             drop(turn);
+            if entry.state.spec.snapshot.is_some() {
+                native.clear_shelf();
+            }
             native.tell(id, ObservedState::Gone);
             io::Result::Ok(())
         });
@@ -354,6 +373,10 @@ impl Runtime for Native {
     }
 
     fn pause(&self) -> Option<&dyn Pause> {
+        Some(self)
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
         Some(self)
     }
 

@@ -10,6 +10,9 @@
 //! | `disk.img` | a file system that holds these two instead, if they are limited by it |
 //! | `execd.sock` | where execd listens; nobody inside can see it |
 //! | `exit.json` | how it ended, once it has |
+//! | `still` | says that it is stopped for a moment, but not paused |
+
+mod still;
 
 use std::{
     fs::File,

@@ -17,6 +17,7 @@ use osb_core::{
 };
 use osb_native::{Config, Native, PoolConfig};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const CGROUP: &str = "opensandbox-conformance";
 
@@ -111,9 +112,41 @@ impl Harness for Host {
         )
     }
 
+    async fn write(&self, spec: &SandboxSpec, path: &str, text: &str) {
+        let command = format!("printf %s '{text}' > {path}");
+        let body = format!("{{\"command\":\"{command}\"}}");
+        let (status, events) = ask(self, spec, "POST /command", &body).await;
+        assert!(status == 200 && events.contains("execution_complete"), "{events}");
+    }
+
+    async fn read(&self, spec: &SandboxSpec, path: &str) -> Option<String> {
+        let line = format!("GET /files/download?path={path}");
+        let (status, content) = ask(self, spec, &line, "").await;
+        (status == 200).then_some(content)
+    }
+
     async fn wait(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
+}
+
+/// One call of execd: the status and the body of its answer.
+async fn ask(host: &Host, spec: &SandboxSpec, line: &str, body: &str) -> (u16, String) {
+    let dialled = host.runtime().dial(spec.id, osb_api::ports::EXECD).await.unwrap();
+    let osb_core::Dialled::Unix(stream) = dialled else { panic!("execd has a unix socket") };
+    let mut stream = tokio::net::UnixStream::from_std(stream).unwrap();
+    let request = format!(
+        "{line} HTTP/1.1\r\nhost: execd\r\n{}: {}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        osb_api::headers::EXECD_TOKEN,
+        spec.token.reveal(),
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, content) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), content.to_owned())
 }
 
 osb_core::conformance!(host);

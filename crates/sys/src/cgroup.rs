@@ -287,6 +287,16 @@ impl Group {
         fs::read_to_string(self.at.freezer.join(file)).is_ok_and(|text| text.trim() != thawed)
     }
 
+    /// Whether every process of the group has stopped.
+    pub fn is_still(&self) -> bool {
+        let (file, stopped) = match self.version {
+            Version::V1 => ("freezer.state", "FROZEN"),
+            Version::V2 => ("cgroup.events", "frozen 1"),
+        };
+        let text = fs::read_to_string(self.at.freezer.join(file)).unwrap_or_default();
+        text.lines().any(|line| line.trim() == stopped)
+    }
+
     /// How many processes of the group the kernel has ended for lack of memory.
     pub fn oom_kills(&self) -> u64 {
         let file = match self.version {

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     path::Path,
     thread,
 };
@@ -40,8 +40,18 @@ pub fn version() -> Option<u32> {
 /// Where the kernel has no Landlock, `work` runs without such bounds; where it has and the thread
 /// cannot be bound, `work` is not run.
 pub fn run<T: Send>(directory: &Path, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+    run_within(&[directory.as_fd()], work)
+}
+
+/// As [`run`], below several directories.
+pub fn run_within<T: Send>(
+    directories: &[BorrowedFd<'_>],
+    work: impl FnOnce() -> T + Send,
+) -> io::Result<T> {
     let Some(version) = version() else { return Ok(work()) };
-    let bounds = bounds(version, directory)?;
+    let bounds = bounds(version, directories)?;
     thread::scope(|scope| {
         let confined =
             thread::Builder::new().name("confined".to_owned()).spawn_scoped(scope, move || {
@@ -68,7 +78,7 @@ struct Beneath {
     directory: libc::c_int,
 }
 
-fn bounds(version: u32, directory: &Path) -> io::Result<OwnedFd> {
+fn bounds(version: u32, directories: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     const PATH_BENEATH: libc::c_int = 1;
     let from = |first: u32, bits: u64| if version >= first { bits } else { 0 };
     // What one version does not know, it does not take.
@@ -87,21 +97,22 @@ fn bounds(version: u32, directory: &Path) -> io::Result<OwnedFd> {
     let created = i32::try_from(done(created)?).map_err(io::Error::other)?;
     // SAFETY: the kernel has just made this descriptor, and nobody else knows its number.
     let bounds = unsafe { OwnedFd::from_raw_fd(created) };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
-    let beneath = Beneath { allowed: files & !REFUSED_WITHIN, directory: directory.as_raw_fd() };
-    // SAFETY: the structure is of the kind that the number before it says, and the kernel only
-    // reads it during the call.
-    let added = unsafe {
-        libc::syscall(
-            libc::SYS_landlock_add_rule,
-            bounds.as_raw_fd(),
-            PATH_BENEATH,
-            &raw const beneath,
-            0_u32,
-        )
-    };
-    done(added)?;
+    for directory in directories {
+        let beneath =
+            Beneath { allowed: files & !REFUSED_WITHIN, directory: directory.as_raw_fd() };
+        // SAFETY: the structure is of the kind that the number before it says, and the kernel only
+        // reads it during the call.
+        let added = unsafe {
+            libc::syscall(
+                libc::SYS_landlock_add_rule,
+                bounds.as_raw_fd(),
+                PATH_BENEATH,
+                &raw const beneath,
+                0_u32,
+            )
+        };
+        done(added)?;
+    }
     Ok(bounds)
 }
 

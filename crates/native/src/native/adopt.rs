@@ -17,6 +17,7 @@ impl Native {
             let place = self.place(id);
             let state = place.state();
             let place = state.as_ref().map_or(place, |state| self.place_of(state));
+            place.stir()?;
             let first = first_process(&place);
             let state = match state {
                 Ok(state) if first.is_some() || place.has_lived(&self.inner.disks) => state,
@@ -42,10 +43,16 @@ impl Native {
             }
             let mut known = self.known();
             known.ids.claim(state.base);
-            known.sandboxes.insert(id, Entry { state, life, turn: Arc::default() });
+            known
+                .sandboxes
+                .insert(id, Entry { state, life, turn: Arc::default(), leaving: Arc::default() });
         }
         self.drain().await?;
+        self.clear_shelf();
         let removed = self.removed();
+        for id in self.inner.shelf.unfinished()? {
+            self.inner.shelf.abandon(id, &removed)?;
+        }
         self.inner.deletions.spawn_blocking(move || {
             for name in fs::names(&removed).unwrap_or_default() {
                 delete(&removed, &removed.join(name));

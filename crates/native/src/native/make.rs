@@ -29,6 +29,15 @@ impl Native {
         warm: Option<Warm>,
     ) -> Result<Observed, RuntimeError> {
         let id = state.spec.id;
+        let rootfs = match self.stack(&state.spec, rootfs) {
+            Ok(rootfs) => rootfs,
+            Err(error) => {
+                self.forget(id);
+                // It may have been the last to stand on a deleted one, for a moment.
+                self.clear_shelf();
+                return Err(error);
+            }
+        };
         let made = match warm {
             None => self.try_make(&state, rootfs).await,
             Some(warm) => match self.claim(warm, &state).await {

@@ -9,18 +9,25 @@ use super::Native;
 #[async_trait]
 impl Pause for Native {
     async fn pause(&self, id: SandboxId) -> Result<(), RuntimeError> {
+        let turn = self.entry(id).ok_or(RuntimeError::NotFound(id))?.turn;
+        // Whoever keeps its files has stopped it too, and lets it go on.
+        let turn = turn.lock().await;
         self.up(id)?;
         let group = self.place(id).group;
         group.freeze().map_err(|error| RuntimeError::failed("cannot pause the sandbox", error))?;
         self.tell(id, ObservedState::Paused);
+        drop(turn);
         Ok(())
     }
 
     async fn resume(&self, id: SandboxId) -> Result<(), RuntimeError> {
+        let turn = self.entry(id).ok_or(RuntimeError::NotFound(id))?.turn;
+        let turn = turn.lock().await;
         self.up(id)?;
         let group = self.place(id).group;
         group.thaw().map_err(|error| RuntimeError::failed("cannot resume the sandbox", error))?;
         self.tell(id, ObservedState::Running);
+        drop(turn);
         Ok(())
     }
 }

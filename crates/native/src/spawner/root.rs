@@ -103,7 +103,9 @@ fn overlay(
     let upper = open("upper").step("open the sandbox's own files")?;
     let work = open("work").step("open the overlay's work directory")?;
     let by_descriptor = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let layers = lower.iter().map(by_descriptor).collect::<Vec<_>>().join(":");
+    // There may be many layers, so they go by the shortest names they have.
+    chdir(&plan.stage).step("enter the stage")?;
+    let layers = (0..lower.len()).map(|index| index.to_string()).collect::<Vec<_>>().join(":");
     let (upper_path, work_path) = (by_descriptor(&upper), by_descriptor(&work));
     let options = [
         FsOption::Text("lowerdir", &layers),
@@ -111,6 +113,11 @@ fn overlay(
         FsOption::Text("workdir", &work_path),
         // A sandbox's files need not survive a crash of the host, so nobody waits for the disk.
         FsOption::Flag("volatile"),
+        // Whatever the kernel does when it is not told: what a sandbox wrote is whole without the
+        // layers below, so that a snapshot of it is.
+        FsOption::Text("redirect_dir", "nofollow"),
+        FsOption::Text("metacopy", "off"),
+        FsOption::Text("index", "off"),
     ];
     mount::filesystem("overlay", &options, Attributes::MOUNT_ATTR_NODEV).step("stack the layers")
 }

@@ -1,0 +1,80 @@
+//! Holding a sandbox still for a moment.
+
+use std::{
+    io, thread,
+    time::{Duration, Instant},
+};
+
+use osb_sys::fs;
+
+use super::Place;
+
+/// How long its processes may take to stop: one that waits for a disk stops after that.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// In `sandboxes/<id>`: says that it is stopped, but not paused.
+const MARK: &str = "still";
+
+/// A sandbox in which nothing moves for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Still<'a> {
+    place: &'a Place,
+    /// Whether it moves again afterwards.
+    paused: bool,
+}
+
+impl Place {
+    /// Whether somebody has stopped the sandbox who is to let it go on.
+    pub(crate) fn is_paused(&self) -> bool {
+        // Looked at twice, for it may have been stopped for a moment that is over by now.
+        self.group.is_frozen() && !self.directory.join(MARK).exists() && self.group.is_frozen()
+    }
+
+    /// Stops everything in the sandbox, and waits until it has stopped. The caller sees to it that
+    /// nobody pauses or resumes it meanwhile.
+    pub(crate) fn hold_still(&self) -> io::Result<Still<'_>> {
+        let still = Still { place: self, paused: self.is_paused() };
+        if !still.paused {
+            // First, so that no crash leaves a sandbox stopped without a reason.
+            fs::write(self.directory.join(MARK), "").map_err(io::Error::other)?;
+            self.group.freeze().map_err(io::Error::other)?;
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let mut pause = Duration::from_micros(50);
+        while !self.group.is_still() {
+            if Instant::now() > deadline {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the processes of the sandbox do not stop",
+                ));
+            }
+            // Version 1 of control groups tells nobody when.
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(5));
+        }
+        Ok(still)
+    }
+
+    /// Lets a sandbox go on that a crash left still.
+    pub(crate) fn stir(&self) -> Result<(), fs::PathError> {
+        let mark = self.directory.join(MARK);
+        if mark.exists() {
+            match self.group.thaw() {
+                // The host has been started anew since, and nothing is there to go on.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                result => result?,
+            }
+            fs::remove_file(mark)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Still<'_> {
+    fn drop(&mut self) {
+        if !self.paused
+            && let Err(error) = self.place.stir()
+        {
+            tracing::error!(sandbox_id = %self.place.id, %error, "cannot let the sandbox go on");
+        }
+    }
+}
