@@ -69,6 +69,18 @@ pub mod codes {
         SNAPSHOT_NOT_IMPLEMENTED = "SNAPSHOT::NOT_IMPLEMENTED",
         /// No snapshot has this id.
         SNAPSHOT_NOT_FOUND = "SNAPSHOT::NOT_FOUND",
+        /// The snapshot is not Ready, and nothing can start from it.
+        SNAPSHOT_NOT_READY = "SNAPSHOT::NOT_READY",
+        /// The snapshot is still being taken.
+        SNAPSHOT_INVALID_STATE = "SNAPSHOT::INVALID_STATE",
+        /// The sandbox is neither running nor paused, so its files cannot be kept.
+        SNAPSHOT_INVALID_SOURCE_STATE = "SNAPSHOT::INVALID_SOURCE_STATE",
+        /// This sandbox cannot be kept as it is.
+        SNAPSHOT_CONFLICT = "SNAPSHOT::RUNTIME_CREATE_CONFLICT",
+        /// The files could not be kept.
+        SNAPSHOT_FAILED = "SNAPSHOT::RUNTIME_CREATE_FAILED",
+        /// The snapshot could not be deleted; it will be tried again.
+        SNAPSHOT_DELETE_FAILED = "SNAPSHOT::DELETE_FAILED",
         /// The server is at its limit; try again later.
         TOO_BUSY = "SANDBOX::TOO_BUSY",
         /// Nothing listens on that port of the sandbox.

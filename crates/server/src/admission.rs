@@ -5,6 +5,7 @@
 mod entrypoint;
 mod env;
 mod extensions;
+mod origin;
 mod platform;
 mod resources;
 
@@ -12,11 +13,13 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use osb_api::{SandboxId, codes, lifecycle::CreateSandboxRequest};
-use osb_core::{Desired, Goal, ImageName, Phase, Reason, SandboxSpec, Status, check_labels};
+use osb_core::{Desired, Goal, Phase, Reason, SandboxSpec, Status, check_labels};
 
-use crate::{config::MIN_TIMEOUT, error::ApiError, record::Record, token};
+use crate::{
+    config::MIN_TIMEOUT, error::ApiError, record::Record, snapshot_record::SnapshotRecord,
+    store::Index, token,
+};
 
-const MAX_IMAGE_NAME: usize = 512;
 pub(crate) const MAX_LABELS: usize = 256;
 
 /// What the server allows.
@@ -29,11 +32,12 @@ pub(crate) struct Limits {
 pub(crate) fn admit(
     request: CreateSandboxRequest,
     limits: Limits,
+    snapshots: &Index<SnapshotRecord>,
     now: Timestamp,
 ) -> Result<Record, ApiError> {
     refuse_unsupported(&request)?;
-    let image = image(&request)?;
-    let entrypoint = entrypoint::admit(request.entrypoint)?;
+    let origin = origin::admit(&request, snapshots)?;
+    let entrypoint = entrypoint::admit(request.entrypoint.or_else(|| origin.default_entrypoint()))?;
     let metadata = metadata(request.metadata.unwrap_or_default())?;
     let platform = request.platform.as_ref().map(platform::admit).transpose()?;
     let now = micros(now);
@@ -48,7 +52,8 @@ pub(crate) fn admit(
             spec: SandboxSpec {
                 env,
                 resources,
-                ..SandboxSpec::new(id, image, entrypoint, token::mint()?)
+                snapshot: origin.snapshot,
+                ..SandboxSpec::new(id, origin.image, entrypoint, token::mint()?)
             },
             goal: Goal::Running,
             expires_at,
@@ -89,12 +94,6 @@ fn refuse_unsupported(request: &CreateSandboxRequest) -> Result<(), ApiError> {
             "templates are not supported yet: give an image instead of templateId",
         ));
     }
-    if given(&request.snapshot_id) {
-        return Err(ApiError::invalid_as(
-            codes::SNAPSHOT_NOT_IMPLEMENTED,
-            "snapshots are not supported yet: give an image instead of snapshotId",
-        ));
-    }
     if request.network_policy.is_some() {
         return Err(ApiError::unsupported("networkPolicy is not supported yet: leave it out"));
     }
@@ -107,23 +106,6 @@ fn refuse_unsupported(request: &CreateSandboxRequest) -> Result<(), ApiError> {
         ));
     }
     Ok(())
-}
-
-fn image(request: &CreateSandboxRequest) -> Result<ImageName, ApiError> {
-    let image = request.image.as_ref().filter(|image| !image.uri.trim().is_empty());
-    let image = image.ok_or_else(|| ApiError::invalid("image.uri must name an image"))?;
-    if image.auth.is_some() {
-        return Err(ApiError::unsupported(
-            "image.auth is not supported yet: this server takes images that it already has",
-        ));
-    }
-    let name = image.uri.trim();
-    if name.len() > MAX_IMAGE_NAME || !name.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(ApiError::invalid(format!(
-            "image.uri must be at most {MAX_IMAGE_NAME} printable characters without spaces"
-        )));
-    }
-    Ok(ImageName::new(name))
 }
 
 fn metadata(metadata: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ApiError> {

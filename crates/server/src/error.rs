@@ -12,7 +12,7 @@ use osb_core::{Chain, InvalidLabel, RuntimeError};
 use osb_gateway::GatewayError;
 
 use crate::{
-    reconcile::NotCreated,
+    reconcile::{NotCreated, NotKept},
     store::{StoreError, Unchanged},
 };
 
@@ -71,6 +71,12 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, codes::SANDBOX_NOT_FOUND, message)
     }
 
+    pub(crate) fn no_snapshot(id: impl fmt::Display) -> Self {
+        let id: String = id.to_string().chars().take(64).collect();
+        let message = format!("no snapshot has the id {id:?}: it was deleted, or never was");
+        Self::new(StatusCode::NOT_FOUND, codes::SNAPSHOT_NOT_FOUND, message)
+    }
+
     pub(crate) fn no_route() -> Self {
         Self::new(StatusCode::NOT_FOUND, codes::NOT_FOUND, "no route has this path")
     }
@@ -108,6 +114,7 @@ impl ApiError {
             RuntimeError::UnknownImage(_) => {
                 Self::invalid_as(codes::IMAGE_NOT_FOUND, error.to_string())
             }
+            RuntimeError::UnknownSnapshot(id) => Self::no_snapshot(id),
             RuntimeError::Busy(_) => Self {
                 retry_after_seconds: Some(1),
                 ..Self::new(
@@ -165,6 +172,30 @@ impl From<NotCreated> for ApiError {
                 codes::SANDBOX_START_FAILED,
                 "the sandbox was removed before it had started",
             ),
+        }
+    }
+}
+
+impl From<NotKept> for ApiError {
+    fn from(reason: NotKept) -> Self {
+        let error = match reason {
+            NotKept::Store(error) => return error.into(),
+            NotKept::Runtime(error) => error,
+        };
+        let message = format!("the snapshot could not be taken: {error}");
+        match error {
+            RuntimeError::Invalid(_) => Self::conflict(codes::SNAPSHOT_CONFLICT, message),
+            RuntimeError::NotFound(_) => {
+                Self::conflict(codes::SNAPSHOT_INVALID_SOURCE_STATE, "the sandbox ended meanwhile")
+            }
+            RuntimeError::UnknownImage(_)
+            | RuntimeError::UnknownSnapshot(_)
+            | RuntimeError::Conflict(_)
+            | RuntimeError::Refused { .. }
+            | RuntimeError::Busy(_)
+            | RuntimeError::Failed { .. } => {
+                Self::failed(codes::SNAPSHOT_FAILED, message).caused_by(error)
+            }
         }
     }
 }

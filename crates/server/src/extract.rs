@@ -9,10 +9,14 @@ use axum::{
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header, request::Parts};
 use http_body_util::BodyExt;
-use osb_api::SandboxId;
+use osb_api::{SandboxId, SnapshotId};
 use serde::de::DeserializeOwned;
 
-use crate::{app::App, error::ApiError, place::SandboxPath};
+use crate::{
+    app::App,
+    error::ApiError,
+    place::{self, SandboxPath},
+};
 
 /// How long a client may take to send a body of at most a megabyte.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
@@ -33,9 +37,38 @@ impl FromRequestParts<App> for Id {
     }
 }
 
+/// The snapshot that the path names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Snapshotted(pub(crate) SnapshotId);
+
+impl FromRequestParts<App> for Snapshotted {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, ApiError> {
+        let id = place::snapshot(parts.uri.path());
+        id.parse().map(Self).map_err(|_| ApiError::no_snapshot(id))
+    }
+}
+
 /// A body of JSON.
 #[derive(Debug)]
 pub(crate) struct Json<T>(pub(crate) T);
+
+/// A body of JSON, or none.
+#[derive(Debug)]
+pub(crate) struct OptionalJson<T>(pub(crate) Option<T>);
+
+impl<T: DeserializeOwned> FromRequest<App> for OptionalJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        if axum::body::HttpBody::is_end_stream(request.body()) {
+            return Ok(Self(None));
+        }
+        let Json(body) = Json::<Option<T>>::from_request(request, app).await?;
+        Ok(Self(body))
+    }
+}
 
 impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     type Rejection = ApiError;

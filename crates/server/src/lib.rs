@@ -21,6 +21,7 @@ mod record;
 mod request_id;
 mod routes;
 mod server;
+mod snapshot_record;
 mod store;
 mod token;
 mod view;

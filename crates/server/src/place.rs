@@ -31,6 +31,13 @@ impl<'a> SandboxPath<'a> {
     }
 }
 
+/// What a path below `[/v1]/snapshots/` names.
+pub(crate) fn snapshot(path: &str) -> &str {
+    let below =
+        MOUNTS.iter().find_map(|mount| path.strip_prefix(mount)?.strip_prefix("/snapshots/"));
+    below.unwrap_or_default()
+}
+
 /// The mount under which a path was called.
 pub(crate) fn mount(path: &str) -> &'static str {
     if path.starts_with("/v1/") { "/v1" } else { "" }

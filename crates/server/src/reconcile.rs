@@ -7,6 +7,7 @@
 mod birth;
 mod driver;
 mod sighting;
+mod snapshots;
 mod start;
 mod watch;
 
@@ -19,6 +20,7 @@ use tokio_util::{
 };
 
 pub(crate) use self::birth::{Creating, NotCreated};
+pub(crate) use self::snapshots::NotKept;
 pub use self::start::StartupError;
 use self::{
     birth::Birth,

@@ -6,6 +6,7 @@ mod metrics;
 mod proxy;
 mod sandboxes;
 mod service;
+mod snapshots;
 
 use axum::{
     Router, middleware,
@@ -31,6 +32,9 @@ pub(crate) fn router(app: &App) -> Router {
             .route(&at("/sandboxes/{id}/pause"), post(sandboxes::pause))
             .route(&at("/sandboxes/{id}/resume"), post(sandboxes::resume))
             .route(&at("/sandboxes/{id}/renew-expiration"), post(sandboxes::renew))
+            .route(&at("/sandboxes/{id}/snapshots"), post(snapshots::create))
+            .route(&at("/snapshots"), get(snapshots::list))
+            .route(&at("/snapshots/{id}"), get(snapshots::get).delete(snapshots::delete))
             .route(&at("/sandboxes/{id}/endpoints/{port}"), get(endpoints::get))
             .route(&at("/sandboxes/{id}/proxy/{port}"), any(proxy::forward))
             .route(&at("/sandboxes/{id}/proxy/{port}/"), any(proxy::forward))

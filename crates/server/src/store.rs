@@ -4,9 +4,11 @@
 //! record it finds. Whatever waits together is committed together. The index shows a change once it
 //! is committed; reads never touch the database.
 
+mod entity;
 mod index;
 mod migrations;
 mod row;
+mod snapshot_row;
 mod writer;
 
 use std::{
@@ -15,12 +17,14 @@ use std::{
     thread::JoinHandle,
 };
 
-use osb_api::SandboxId;
 use tokio::sync::oneshot;
 
 pub(crate) use self::index::Index;
-use self::writer::{Job, Writer};
-use crate::record::Record;
+use self::{
+    entity::{Entity, Key},
+    writer::{Edit, Job, Writer},
+};
+use crate::{record::Record, snapshot_record::SnapshotRecord};
 
 /// The store cannot do its work.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -35,8 +39,9 @@ pub enum StoreError {
     Thread(#[source] Arc<std::io::Error>),
     #[error("the database was written by a newer version of this program (schema {0})")]
     TooNew(i64),
-    #[error("cannot read the record of sandbox {id}")]
+    #[error("cannot read the record of {what} {id}")]
     Unreadable {
+        what: &'static str,
         id: String,
         #[source]
         source: Arc<dyn std::error::Error + Send + Sync>,
@@ -68,73 +73,79 @@ impl<E> From<StoreError> for Unchanged<E> {
 #[derive(Debug)]
 pub(crate) struct Store {
     jobs: mpsc::Sender<Job>,
-    index: Index,
+    sandboxes: Index<Record>,
+    snapshots: Index<SnapshotRecord>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Store {
     /// Opens the database, brings its schema up to date, and loads every record.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
-        let index = Index::default();
+        let (sandboxes, snapshots) = (Index::default(), Index::default());
         let (jobs, inbox) = mpsc::channel();
-        let writer = Writer::open(path, index.clone())?;
+        let writer = Writer::open(path, sandboxes.clone(), snapshots.clone())?;
         let thread = std::thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || writer.run(&inbox))
             .map_err(|source| StoreError::Thread(Arc::new(source)))?;
-        Ok(Self { jobs, index, thread: Mutex::new(Some(thread)) })
+        Ok(Self { jobs, sandboxes, snapshots, thread: Mutex::new(Some(thread)) })
     }
 
-    pub(crate) fn index(&self) -> &Index {
-        &self.index
+    /// The sandboxes.
+    pub(crate) fn index(&self) -> &Index<Record> {
+        &self.sandboxes
     }
 
-    pub(crate) async fn insert(&self, record: Record) -> Result<(), StoreError> {
+    pub(crate) fn snapshots(&self) -> &Index<SnapshotRecord> {
+        &self.snapshots
+    }
+
+    pub(crate) async fn insert<E: Entity>(&self, record: E) -> Result<(), StoreError> {
         let (done, committed) = oneshot::channel();
-        self.send(Job::Insert { record: Box::new(record), done })?;
+        self.send(E::job(Edit::Insert { record: Box::new(record), done }))?;
         committed.await.unwrap_or(Err(StoreError::Closed))
     }
 
     /// Applies `change` to the newest version of the record. An error from `change` leaves it as
     /// it is.
-    pub(crate) async fn update<E: Send + 'static>(
+    pub(crate) async fn update<K: Key, E: Send + 'static>(
         &self,
-        id: SandboxId,
-        change: impl FnOnce(&mut Record) -> Result<(), E> + Send + 'static,
-    ) -> Result<Arc<Record>, Unchanged<E>> {
+        id: K,
+        change: impl FnOnce(&mut K::Of) -> Result<(), E> + Send + 'static,
+    ) -> Result<Arc<K::Of>, Unchanged<E>> {
         let (verdict, mut said) = oneshot::channel();
         let (done, committed) = oneshot::channel();
-        let change = Box::new(move |current: Option<&Record>| {
+        let change = Box::new(move |current: Option<&K::Of>| {
             let (next, answer) = decide(current, change);
             // A caller that went away has no use for the answer; the change stands.
             verdict.send(answer).ok();
             next
         });
-        self.send(Job::Update { id, change, done })?;
+        self.send(K::Of::job(Edit::Update { id, change, done }))?;
         committed.await.unwrap_or(Err(StoreError::Closed))?;
         said.try_recv().unwrap_or(Err(Unchanged::Store(StoreError::Closed)))
     }
 
     /// Like [`Store::update`], for callers that cannot wait.
-    pub(crate) fn update_later(
+    pub(crate) fn update_later<K: Key>(
         &self,
-        id: SandboxId,
-        change: impl FnOnce(&mut Record) + Send + 'static,
+        id: K,
+        change: impl FnOnce(&mut K::Of) + Send + 'static,
     ) {
-        let change = Box::new(move |current: Option<&Record>| {
+        let change = Box::new(move |current: Option<&K::Of>| {
             let mut next = current?.clone();
             change(&mut next);
             Some(Arc::new(next))
         });
         let (done, _nobody_waits) = oneshot::channel();
         // A store that is closed belongs to a server that is ending.
-        self.send(Job::Update { id, change, done }).ok();
+        self.send(K::Of::job(Edit::Update { id, change, done })).ok();
     }
 
     /// Deletes the record. Absence is success.
-    pub(crate) async fn forget(&self, id: SandboxId) -> Result<(), StoreError> {
+    pub(crate) async fn forget<K: Key>(&self, id: K) -> Result<(), StoreError> {
         let (done, committed) = oneshot::channel();
-        self.send(Job::Forget { id, done })?;
+        self.send(K::Of::job(Edit::Forget { id, done }))?;
         committed.await.unwrap_or(Err(StoreError::Closed))
     }
 
@@ -159,12 +170,12 @@ impl Drop for Store {
     }
 }
 
-type Verdict<E> = Result<Arc<Record>, Unchanged<E>>;
+type Verdict<R, E> = Result<Arc<R>, Unchanged<E>>;
 
-fn decide<E>(
-    current: Option<&Record>,
-    change: impl FnOnce(&mut Record) -> Result<(), E>,
-) -> (Option<Arc<Record>>, Verdict<E>) {
+fn decide<R: Entity, E>(
+    current: Option<&R>,
+    change: impl FnOnce(&mut R) -> Result<(), E>,
+) -> (Option<Arc<R>>, Verdict<R, E>) {
     let Some(current) = current else { return (None, Err(Unchanged::Missing)) };
     let mut next = current.clone();
     match change(&mut next) {

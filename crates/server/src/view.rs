@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use osb_api::lifecycle::{CreateSandboxResponse, Image, Sandbox, SandboxStatus, Time};
+use osb_api::lifecycle::{
+    CreateSandboxResponse, Image, Sandbox, SandboxStatus, Snapshot, SnapshotStatus, Time,
+};
 
-use crate::record::Record;
+use crate::{record::Record, snapshot_record::SnapshotRecord};
 
 pub(crate) fn created(record: &Record) -> CreateSandboxResponse {
     CreateSandboxResponse {
@@ -20,10 +22,14 @@ pub(crate) fn created(record: &Record) -> CreateSandboxResponse {
 }
 
 pub(crate) fn sandbox(record: &Record) -> Sandbox {
+    let spec = &record.desired.spec;
     Sandbox {
         id: record.id().to_string(),
-        image: Some(Image { uri: record.desired.spec.image.as_str().to_owned() }),
-        snapshot_id: None,
+        image: match spec.snapshot {
+            Some(_) => None,
+            None => Some(Image { uri: spec.image.as_str().to_owned() }),
+        },
+        snapshot_id: spec.snapshot.map(|id| id.to_string()),
         platform: record.platform.clone(),
         status: status(record),
         metadata: unless_empty(&record.metadata),
@@ -32,6 +38,22 @@ pub(crate) fn sandbox(record: &Record) -> Sandbox {
         entrypoint: record.desired.spec.entrypoint.clone(),
         expires_at: record.desired.expires_at.map(Time),
         created_at: Time(record.created_at),
+    }
+}
+
+pub(crate) fn snapshot(record: &SnapshotRecord) -> Snapshot {
+    Snapshot {
+        id: record.id.to_string(),
+        sandbox_id: record.sandbox.to_string(),
+        name: record.name.clone(),
+        status: SnapshotStatus {
+            state: record.state.as_str().to_owned(),
+            reason: Some(record.reason.clone()),
+            message: Some(record.message.clone()),
+            last_transition_at: Some(Time(record.since)),
+        },
+        created_at: Time(record.created_at),
+        size_bytes: record.bytes,
     }
 }
 

@@ -24,6 +24,9 @@ pub struct Snapshot {
     pub name: Option<String>,
     pub status: SnapshotStatus,
     pub created_at: Time,
+    /// The content of its own files, without that of what it stands on; once it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,4 +71,10 @@ pub struct ListSnapshotsQuery {
         param(required = false, minimum = 1, maximum = 200, default = 20)
     )]
     pub page_size: u64,
+}
+
+impl Default for ListSnapshotsQuery {
+    fn default() -> Self {
+        Self { sandbox_id: None, name: None, state: Vec::new(), page: 1, page_size: 20 }
+    }
 }

@@ -3,7 +3,7 @@ use std::{collections::HashMap, sync::Arc};
 use osb_core::{Clock, Goal, ObservedState, Phase, Runtime, RuntimeError};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Driver, Reconciler, Shared, Sighting, Sightings, watch};
+use super::{Driver, Reconciler, Shared, Sighting, Sightings, snapshots, watch};
 use crate::store::{Store, StoreError, Unchanged};
 
 /// Why the world could not be taken over.
@@ -11,6 +11,8 @@ use crate::store::{Store, StoreError, Unchanged};
 pub enum StartupError {
     #[error("the runtime cannot say which sandboxes exist")]
     List(#[source] RuntimeError),
+    #[error("the runtime cannot say which snapshots exist")]
+    ListSnapshots(#[source] RuntimeError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -35,6 +37,7 @@ impl Reconciler {
         let news = shared.runtime.watch();
         let list = shared.runtime.list().await.map_err(StartupError::List)?;
         watch::remove_orphans(&shared, &list).await;
+        snapshots::recover(&shared).await?;
         let mut world: HashMap<_, _> = list.into_iter().map(|seen| (seen.id, seen)).collect();
         shared.tasks.spawn(watch::pump(Arc::clone(&shared), news));
         for record in shared.store.index().newest_first(|_| true) {

@@ -1,9 +1,6 @@
 //! Routes of the protocol that this version does not serve: they say so.
 
-use axum::{
-    Router,
-    routing::{get, post},
-};
+use axum::{Router, routing::get};
 use osb_api::codes;
 
 use crate::{app::App, error::ApiError};
@@ -11,9 +8,6 @@ use crate::{app::App, error::ApiError};
 pub(super) fn routes(mount: &str) -> Router<App> {
     let at = |path: &str| format!("{mount}{path}");
     Router::new()
-        .route(&at("/sandboxes/{id}/snapshots"), post(snapshots))
-        .route(&at("/snapshots"), get(snapshots))
-        .route(&at("/snapshots/{id}"), get(snapshots).delete(snapshots))
         .route(
             &at("/sandboxes/{id}/networkpolicy"),
             get(network_policy).put(network_policy).patch(network_policy).delete(network_policy),
@@ -26,13 +20,6 @@ pub(super) fn routes(mount: &str) -> Router<App> {
         .route(&at("/pools/{name}"), get(pools).put(pools).delete(pools))
         .route(&at("/templates"), get(templates).post(templates))
         .route(&at("/templates/{id}"), get(templates).delete(templates))
-}
-
-async fn snapshots() -> ApiError {
-    ApiError::not_implemented(
-        codes::SNAPSHOT_NOT_IMPLEMENTED,
-        "this server does not make snapshots yet",
-    )
 }
 
 async fn network_policy() -> ApiError {

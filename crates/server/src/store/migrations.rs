@@ -5,7 +5,10 @@ use rusqlite::Connection;
 use super::StoreError;
 
 /// What brings the schema from version n to n + 1, in order. Never edit one that was released.
-const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_sandboxes.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/0001_sandboxes.sql"),
+    include_str!("../../migrations/0002_snapshots.sql"),
+];
 
 /// Brings the schema up to date.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {

@@ -23,6 +23,7 @@ pub(super) fn load(connection: &Connection) -> Result<Vec<Record>, StoreError> {
     let mut records = Vec::new();
     while let Some(row) = rows.next().map_err(failed)? {
         records.push(read(row).map_err(|source| StoreError::Unreadable {
+            what: "sandbox",
             id: row.get(0).unwrap_or_default(),
             source: Arc::from(source),
         })?);

@@ -11,12 +11,11 @@ use std::{
     time::Duration,
 };
 
-use osb_api::SandboxId;
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction};
 use tokio::sync::oneshot;
 
-use super::{Index, StoreError, migrations, row};
-use crate::record::Record;
+use super::{Entity, Index, StoreError, migrations, row, snapshot_row};
+use crate::{record::Record, snapshot_record::SnapshotRecord};
 
 /// How many jobs share one commit at most.
 const BATCH: usize = 256;
@@ -27,23 +26,33 @@ const QUIET: Duration = Duration::from_secs(1);
 
 pub(super) type Done = oneshot::Sender<Result<(), StoreError>>;
 /// Makes the next version of a record; `None` leaves it as it is.
-pub(super) type Change = Box<dyn FnOnce(Option<&Record>) -> Option<Arc<Record>> + Send>;
+pub(super) type Change<E> = Box<dyn FnOnce(Option<&E>) -> Option<Arc<E>> + Send>;
 
-pub(super) enum Job {
-    Insert { record: Box<Record>, done: Done },
-    Update { id: SandboxId, change: Change, done: Done },
-    Forget { id: SandboxId, done: Done },
+pub(crate) enum Job {
+    Sandbox(Edit<Record>),
+    Snapshot(Edit<SnapshotRecord>),
     Close,
+}
+
+pub(crate) enum Edit<E: Entity> {
+    Insert { record: Box<E>, done: Done },
+    Update { id: E::Key, change: Change<E>, done: Done },
+    Forget { id: E::Key, done: Done },
 }
 
 /// The one thread that changes the database and the index.
 pub(super) struct Writer {
     connection: Connection,
-    index: Index,
+    sandboxes: Index<Record>,
+    snapshots: Index<SnapshotRecord>,
 }
 
 impl Writer {
-    pub(super) fn open(path: &Path, index: Index) -> Result<Self, StoreError> {
+    pub(super) fn open(
+        path: &Path,
+        sandboxes: Index<Record>,
+        snapshots: Index<SnapshotRecord>,
+    ) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Open {
             path: path.display().to_string(),
             source: Arc::new(source),
@@ -62,9 +71,12 @@ impl Writer {
             .map_err(failed)?;
         migrations::migrate(&mut connection)?;
         for record in row::load(&connection)? {
-            index.put(Arc::new(record));
+            sandboxes.put(Arc::new(record));
         }
-        Ok(Self { connection, index })
+        for record in snapshot_row::load(&connection)? {
+            snapshots.put(Arc::new(record));
+        }
+        Ok(Self { connection, sandboxes, snapshots })
     }
 
     pub(super) fn run(mut self, jobs: &mpsc::Receiver<Job>) {
@@ -85,14 +97,14 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => break,
             };
             behind = true;
-            let mut batch = Batch { index: &self.index, changed: HashMap::new(), done: Vec::new() };
-            let mut open = batch.take(first);
+            let mut batch = Batch::default();
+            let mut open = self.take(first, &mut batch);
             while open && batch.done.len() < BATCH {
                 let Ok(job) = jobs.try_recv() else { break };
-                open = batch.take(job);
+                open = self.take(job, &mut batch);
             }
-            let Batch { changed, done, .. } = batch;
-            let outcome = self.commit(changed);
+            let Batch { sandboxes, snapshots, done } = batch;
+            let outcome = self.commit(sandboxes, snapshots);
             for waiting in done {
                 // Who went away does not care.
                 waiting.send(outcome.clone()).ok();
@@ -110,75 +122,115 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, changed: Changed) -> Result<(), StoreError> {
-        if changed.is_empty() {
+    /// Adds a job to the batch. Whether there may be further ones.
+    fn take(&self, job: Job, batch: &mut Batch) -> bool {
+        let done = match job {
+            Job::Sandbox(edit) => batch.sandboxes.take(edit, &self.sandboxes),
+            Job::Snapshot(edit) => batch.snapshots.take(edit, &self.snapshots),
+            Job::Close => return false,
+        };
+        batch.done.push(done);
+        true
+    }
+
+    fn commit(
+        &mut self,
+        sandboxes: Changed<Record>,
+        snapshots: Changed<SnapshotRecord>,
+    ) -> Result<(), StoreError> {
+        if sandboxes.0.is_empty() && snapshots.0.is_empty() {
             return Ok(());
         }
-        write_all(&mut self.connection, &changed).map_err(|source| {
+        write_all(&mut self.connection, &sandboxes, &snapshots).map_err(|source| {
             StoreError::Write(match source.downcast() {
                 Ok(source) => Arc::from(source),
                 Err(source) => Arc::new(rusqlite::Error::ToSqlConversionFailure(source)),
             })
         })?;
-        for (id, record) in changed {
-            match record {
-                Some(record) => self.index.put(record),
-                None => self.index.remove(id),
-            }
-        }
+        sandboxes.show(&self.sandboxes);
+        snapshots.show(&self.snapshots);
         Ok(())
     }
 }
 
-type Changed = HashMap<SandboxId, Option<Arc<Record>>>;
-
 /// Jobs that are committed together.
-struct Batch<'a> {
-    index: &'a Index,
-    changed: Changed,
+#[derive(Default)]
+struct Batch {
+    sandboxes: Changed<Record>,
+    snapshots: Changed<SnapshotRecord>,
     done: Vec<Done>,
 }
 
-impl Batch<'_> {
-    /// Whether there may be further jobs.
-    fn take(&mut self, job: Job) -> bool {
-        match job {
-            Job::Insert { record, done } => {
-                self.changed.insert(record.id(), Some(Arc::from(record)));
-                self.done.push(done);
-            }
-            Job::Update { id, change, done } => {
-                let current = match self.changed.get(&id) {
-                    Some(pending) => pending.clone(),
-                    None => self.index.get(id),
-                };
-                if let Some(next) = change(current.as_deref()) {
-                    self.changed.insert(id, Some(next));
-                }
-                self.done.push(done);
-            }
-            Job::Forget { id, done } => {
-                self.changed.insert(id, None);
-                self.done.push(done);
-            }
-            Job::Close => return false,
-        }
-        true
+/// The newest versions of what was changed; none if it was deleted.
+struct Changed<E: Entity>(HashMap<E::Key, Option<Arc<E>>>);
+
+impl<E: Entity> Default for Changed<E> {
+    fn default() -> Self {
+        Self(HashMap::new())
     }
 }
 
-fn write_all(
-    connection: &mut Connection,
-    changed: &Changed,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let transaction = connection.transaction()?;
-    for (id, record) in changed {
-        match record {
-            Some(record) => row::write(&transaction, record)?,
-            None => row::delete(&transaction, *id)?,
+impl<E: Entity> Changed<E> {
+    /// Makes a change, and gives back whom to tell.
+    fn take(&mut self, edit: Edit<E>, index: &Index<E>) -> Done {
+        match edit {
+            Edit::Insert { record, done } => {
+                self.0.insert(record.key(), Some(Arc::from(record)));
+                done
+            }
+            Edit::Update { id, change, done } => {
+                let current = match self.0.get(&id) {
+                    Some(pending) => pending.clone(),
+                    None => index.get(id),
+                };
+                if let Some(next) = change(current.as_deref()) {
+                    self.0.insert(id, Some(next));
+                }
+                done
+            }
+            Edit::Forget { id, done } => {
+                self.0.insert(id, None);
+                done
+            }
         }
     }
+
+    fn show(self, index: &Index<E>) {
+        for (id, record) in self.0 {
+            match record {
+                Some(record) => index.put(record),
+                None => index.remove(id),
+            }
+        }
+    }
+}
+
+type Written = Result<(), Box<dyn Error + Send + Sync>>;
+
+fn write_all(
+    connection: &mut Connection,
+    sandboxes: &Changed<Record>,
+    snapshots: &Changed<SnapshotRecord>,
+) -> Written {
+    let transaction = connection.transaction()?;
+    write_changes(&transaction, sandboxes, row::write, row::delete)?;
+    write_changes(&transaction, snapshots, snapshot_row::write, snapshot_row::delete)?;
     transaction.commit()?;
+    Ok(())
+}
+
+fn write_changes<E: Entity>(
+    transaction: &Transaction<'_>,
+    changed: &Changed<E>,
+    write: impl Fn(&Transaction<'_>, &E) -> Written,
+    delete: impl Fn(&Transaction<'_>, E::Key) -> rusqlite::Result<()>,
+) -> Written {
+    for (id, record) in &changed.0 {
+        match record {
+            Some(record) => write(transaction, record)?,
+            None => delete(transaction, *id)?,
+        }
+    }
     Ok(())
 }
 

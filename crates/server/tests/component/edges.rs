@@ -84,9 +84,6 @@ async fn routes_of_later_versions_say_so() {
     let server = TestServer::start().await;
     let id = server.create().await;
     for (method, path, code) in [
-        (Method::POST, format!("/v1/sandboxes/{id}/snapshots"), "SNAPSHOT::NOT_IMPLEMENTED"),
-        (Method::GET, "/snapshots".to_owned(), "SNAPSHOT::NOT_IMPLEMENTED"),
-        (Method::DELETE, "/v1/snapshots/x".to_owned(), "SNAPSHOT::NOT_IMPLEMENTED"),
         (Method::GET, "/v1/templates".to_owned(), "FSB::API_NOT_SUPPORTED"),
         (Method::POST, "/v1/pools".to_owned(), "KUBERNETES::POOL_NOT_SUPPORTED"),
         (Method::PUT, "/v1/pools/x".to_owned(), "KUBERNETES::POOL_NOT_SUPPORTED"),

@@ -10,3 +10,4 @@ mod list;
 mod outcomes;
 mod refusals;
 mod restart;
+mod snapshots;
