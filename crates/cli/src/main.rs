@@ -22,6 +22,7 @@ mod runtime;
 mod sandbox;
 mod server;
 mod signals;
+mod snapshot;
 mod spec;
 mod table;
 mod target;
@@ -82,6 +83,9 @@ enum Command {
     /// Make, list, use and remove sandboxes
     #[command(subcommand, visible_alias = "sbx")]
     Sandbox(sandbox::Command),
+    /// Keep the files of sandboxes, to start others with them
+    #[command(subcommand)]
+    Snapshot(snapshot::Command),
     /// Read and write the files of a sandbox
     #[command(subcommand)]
     File(file::Command),
@@ -139,6 +143,9 @@ impl Command {
             Self::Sandbox(command) => {
                 wait_for(Threads::Few, sandbox::main(command, environment, output))
             }
+            Self::Snapshot(command) => {
+                wait_for(Threads::Few, snapshot::main(command, environment, output))
+            }
             Self::File(command) => wait_for(Threads::Few, file::main(command, environment, output)),
             Self::Doctor(args) => wait_for(Threads::Few, doctor::main(args, environment, output)),
             Self::Explain(args) => explain::main(&args, output),
@@ -151,6 +158,7 @@ impl Command {
             Self::Run(_) | Self::Sandbox(sandbox::Command::Exec(_)) => Role::StandIn,
             Self::Server(_)
             | Self::Sandbox(_)
+            | Self::Snapshot(_)
             | Self::File(_)
             | Self::Doctor(_)
             | Self::Explain(_)

@@ -10,6 +10,9 @@ pub(crate) struct Spec {
     /// The image whose files the sandbox starts with; `host` shows this server's own programs
     #[arg(short, long, value_name = "IMAGE", default_value = "host", help_heading = "Sandbox")]
     image: String,
+    /// A snapshot whose files the sandbox starts with, in place of an image
+    #[arg(long, value_name = "ID", conflicts_with = "image", help_heading = "Sandbox")]
+    snapshot: Option<String>,
     /// Set an environment variable for everything in the sandbox; may be repeated
     #[arg(short, long = "env", value_name = "KEY=VALUE", help_heading = "Sandbox")]
     env: Vec<Pair>,
@@ -39,13 +42,16 @@ impl Spec {
         ];
         let limits =
             limits.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.clone())));
+        let request = Sandbox::request(&self.image);
         CreateSandboxRequest {
             timeout,
             env: (!env.is_empty())
                 .then(|| env.into_iter().map(|(key, value)| (key, Some(value))).collect()),
             metadata: (!metadata.is_empty()).then_some(metadata),
             resource_limits: Some(limits.collect()),
-            ..Sandbox::request(&self.image)
+            image: request.image.filter(|_| self.snapshot.is_none()),
+            snapshot_id: self.snapshot.clone(),
+            ..request
         }
     }
 }

@@ -118,7 +118,7 @@ impl Shelf {
     /// Moves what is deleted, and what neither these nor any snapshot stand on, to `removed`.
     pub(crate) fn clear(
         &self,
-        used: BTreeSet<SnapshotId>,
+        used: &BTreeSet<SnapshotId>,
         removed: &Path,
     ) -> Result<Vec<PathBuf>, PathError> {
         let ids = ids(&self.snapshots)?;
@@ -128,7 +128,7 @@ impl Shelf {
             return Ok(Vec::new());
         }
         let mut labels = BTreeMap::new();
-        for id in kept.iter().chain(&used) {
+        for id in kept.iter().chain(used) {
             // What cannot be read may stand on anything.
             if let Some(label) = self.label(*id)? {
                 labels.insert(*id, label);
@@ -197,7 +197,7 @@ mod tests {
 
         fn clear(&self, used: &[SnapshotId]) -> usize {
             let used = used.iter().copied().collect();
-            self.shelf.clear(used, &self.directory.path().join("removed")).unwrap().len()
+            self.shelf.clear(&used, &self.directory.path().join("removed")).unwrap().len()
         }
     }
 
@@ -228,7 +228,7 @@ mod tests {
         let top = trial.keep(&[bottom]);
         trial.shelf.delete(bottom).unwrap();
         fs::write(trial.shelf.at(top).join("state.json"), "{").unwrap();
-        assert!(trial.shelf.clear(BTreeSet::new(), trial.directory.path()).is_err());
+        assert!(trial.shelf.clear(&BTreeSet::new(), trial.directory.path()).is_err());
         assert!(trial.shelf.label(bottom).unwrap().is_some());
     }
 }

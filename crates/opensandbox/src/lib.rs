@@ -27,6 +27,7 @@ mod execd;
 mod frames;
 mod lifecycle;
 mod sandbox;
+mod snapshots;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 mod transport;

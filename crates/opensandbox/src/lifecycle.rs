@@ -28,7 +28,7 @@ pub(crate) const ENCODED: &AsciiSet =
 #[derive(Debug, Clone)]
 pub struct Lifecycle {
     connection: Connection,
-    transport: Transport,
+    pub(crate) transport: Transport,
 }
 
 impl Lifecycle {
@@ -111,7 +111,7 @@ impl Lifecycle {
         Execd::new(&self.connection, self.transport.clone(), &endpoint)
     }
 
-    fn call(&self, doing: &'static str, method: Method, path: &str) -> Call {
+    pub(crate) fn call(&self, doing: &'static str, method: Method, path: &str) -> Call {
         let mut headers = HeaderMap::new();
         if let Some(key) = self.connection.key_header() {
             headers.insert(headers::API_KEY, key.clone());

@@ -52,7 +52,7 @@ pub fn copy(
     fs::create_dir(directory.join("layer"), 0o700).map_err(io::Error::other)?;
     let mut copy =
         Copy { base, stop, links: open(CWD, &links)?, content: Content::default(), waiting: 0 };
-    copy.tree(open(from, c".")?, open(CWD, &directory.join("layer"))?)?;
+    copy.tree(open(from, c".")?, open(CWD, directory.join("layer"))?)?;
     tree::remove(&links).map_err(io::Error::other)?;
     Ok(Copied { bytes: copy.content.bytes })
 }
@@ -152,7 +152,13 @@ impl Copy<'_> {
             FileType::Symlink => symlinkat(readlinkat(from, name, Vec::new())?, to, name)?,
             kind @ (FileType::Fifo | FileType::Socket) => {
                 mknodat(to, name, kind, Mode::empty(), 0)?;
-                chownat(to, name, owner.user(), owner.group(), AtFlags::SYMLINK_NOFOLLOW)?;
+                chownat(
+                    to,
+                    name,
+                    Some(owner.user()),
+                    Some(owner.group()),
+                    AtFlags::SYMLINK_NOFOLLOW,
+                )?;
                 chmodat(to, name, owner.mode(), AtFlags::empty())?;
             }
             // How the overlay says that something below is gone.
@@ -163,7 +169,7 @@ impl Copy<'_> {
             FileType::CharacterDevice | FileType::BlockDevice => return Ok(()),
             FileType::Directory | FileType::Unknown => return Err(changed()),
         }
-        chownat(to, name, owner.user(), owner.group(), AtFlags::SYMLINK_NOFOLLOW)?;
+        chownat(to, name, Some(owner.user()), Some(owner.group()), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(utimensat(to, name, &attributes::times(stat), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 

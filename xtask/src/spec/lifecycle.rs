@@ -154,7 +154,11 @@ fn snapshots() -> Vec<Operation> {
         post("createSnapshot", "/sandboxes/{sandboxId}/snapshots", "Keep a sandbox's files")
             .tag("snapshots")
             .optional_body(one::<wire::CreateSnapshotRequest>())
-            .answers(202, "The snapshot, being made.", one::<wire::Snapshot>())
+            .answers(
+                202,
+                "The snapshot: `Ready`, or `Creating` if it takes longer.",
+                one::<wire::Snapshot>(),
+            )
             .errors(&[400, 401, 403, 404, 409, 500, 501]),
         get("listSnapshots", "/snapshots", "List snapshots, newest first")
             .tag("snapshots")
@@ -165,7 +169,7 @@ fn snapshots() -> Vec<Operation> {
             .tag("snapshots")
             .answers(200, "The snapshot.", one::<wire::Snapshot>())
             .errors(&[401, 403, 404, 500, 501]),
-        delete("deleteSnapshot", "/snapshots/{snapshotId}", "Forget a snapshot")
+        delete("deleteSnapshot", "/snapshots/{snapshotId}", "Delete a snapshot")
             .tag("snapshots")
             .empty(204, "It is gone.")
             .errors(&[401, 403, 404, 409, 500, 501]),

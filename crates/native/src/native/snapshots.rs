@@ -89,7 +89,7 @@ impl Native {
             // and one that comes after that finds those marked that are cleared.
             let used =
                 native.known().sandboxes.values().filter_map(|e| e.state.spec.snapshot).collect();
-            match native.inner.shelf.clear(used, &removed) {
+            match native.inner.shelf.clear(&used, &removed) {
                 Ok(moved) => moved.iter().for_each(|path| delete(&removed, path)),
                 Err(error) => {
                     tracing::warn!(error = %Chain(&error), "cannot clear away deleted snapshots");
@@ -104,14 +104,14 @@ impl Native {
         id: SnapshotId,
         leaving: &Arc<AtomicBool>,
     ) -> Result<Kept, RuntimeError> {
-        let shelf = &self.inner.shelf;
+        let snapshots = &self.inner.shelf;
         let failed = |error| RuntimeError::failed("cannot read the snapshots", error);
-        if let Some(label) = shelf.find(id).map_err(failed)? {
+        if let Some(label) = snapshots.find(id).map_err(failed)? {
             return Ok(Kept { id, bytes: label.bytes });
         }
         let mut below: Vec<SnapshotId> = state.spec.snapshot.into_iter().collect();
         if let Some(nearest) = below.first() {
-            let label = shelf.label(*nearest).map_err(failed)?;
+            let label = snapshots.label(*nearest).map_err(failed)?;
             below.extend(label.ok_or(RuntimeError::UnknownSnapshot(*nearest))?.below);
         }
         if below.len() >= DEEPEST {
@@ -123,18 +123,18 @@ impl Native {
         let place = self.place(state.spec.id);
         let label = self.copy(&place, state, id, leaving).and_then(|bytes| {
             let label = Label { image: state.spec.image.clone(), below, bytes };
-            shelf.finish(id, &label).map_err(io::Error::other)?;
+            snapshots.finish(id, &label).map_err(io::Error::other)?;
             Ok(label)
         });
         match label {
             Ok(label) => Ok(Kept { id, bytes: label.bytes }),
             Err(error) => {
                 let removed = self.removed();
-                match shelf.abandon(id, &removed) {
+                match snapshots.abandon(id, &removed) {
                     Ok(Some(aside)) => delete(&removed, &aside),
                     Ok(None) => {}
                     Err(error) => {
-                        tracing::warn!(error = %Chain(&error), "cannot clear away a snapshot that failed")
+                        tracing::warn!(error = %Chain(&error), "cannot clear away a snapshot that failed");
                     }
                 }
                 Err(RuntimeError::failed("cannot keep the files of the sandbox", error))

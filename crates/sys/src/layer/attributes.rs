@@ -37,12 +37,12 @@ impl Owner {
         Self { uid: uid.unwrap_or(NOBODY), gid: gid.unwrap_or(NOBODY), mode }
     }
 
-    pub(super) fn user(self) -> Option<Uid> {
-        Some(Uid::from_raw(self.uid))
+    pub(super) fn user(self) -> Uid {
+        Uid::from_raw(self.uid)
     }
 
-    pub(super) fn group(self) -> Option<Gid> {
-        Some(Gid::from_raw(self.gid))
+    pub(super) fn group(self) -> Gid {
+        Gid::from_raw(self.gid)
     }
 
     pub(super) fn mode(self) -> Mode {
@@ -71,7 +71,7 @@ pub(super) fn copy(from: &OwnedFd, to: &OwnedFd, stat: &Stat, base: IdBase) -> i
     let owner = Owner::of(stat, base);
     // In this order: a new owner takes away powers and set-id bits, and an access list changes
     // the mode.
-    fchown(to, owner.user(), owner.group())?;
+    fchown(to, Some(owner.user()), Some(owner.group()))?;
     extended(from, to, base)?;
     fchmod(to, owner.mode())?;
     Ok(futimens(to, &times(stat))?)
@@ -168,7 +168,8 @@ fn powers(value: &mut Vec<u8>, base: IdBase) {
 /// the tags 2 (a user) and 8 (a group).
 fn access_list(value: &mut [u8], base: IdBase) {
     for at in (4..value.len()).step_by(8) {
-        let tag = value.get(at..at + 2).map(|tag| u16::from_le_bytes([tag[0], tag[1]]));
+        // The tag is the lower half of the word, the rights are the upper.
+        let tag = word(value, at).map(|word| word & 0xffff);
         if let (Some(2 | 8), Some(id)) = (tag, word(value, at + 4)) {
             set_word(value, at + 4, inside(id, base).unwrap_or(NOBODY));
         }

@@ -55,12 +55,12 @@ impl Content {
         ftruncate(to, size)?;
         let mut at = 0;
         while at < size {
-            let start = match seek(from, SeekFrom::Data(at)) {
+            let data = match seek(from, SeekFrom::Data(at)) {
                 Err(Errno::NXIO) => break,
                 found => found?,
             };
-            let end = seek(from, SeekFrom::Hole(start))?.min(size);
-            self.range(from, to, start, end, stop)?;
+            let end = seek(from, SeekFrom::Hole(data))?.min(size);
+            self.range(from, to, data, end, stop)?;
             at = end;
         }
         Ok(())
