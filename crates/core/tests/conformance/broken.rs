@@ -334,7 +334,9 @@ impl Snapshots for Broken {
             listed.retain(|kept| self.remembered().contains(&kept.id));
         }
         if self.has(Fault::MisjudgesSizes) {
-            listed.iter_mut().for_each(|kept| kept.bytes = 0);
+            for kept in &mut listed {
+                kept.bytes = 0;
+            }
         }
         Ok(listed)
     }

@@ -50,7 +50,7 @@ impl Trial {
     }
 
     fn copy_unless(&self, stop: &AtomicBool) -> io::Result<Copied> {
-        let upper = open(CWD, &self.root.path().join("upper")).unwrap();
+        let upper = open(CWD, self.root.path().join("upper")).unwrap();
         copy(upper.as_fd(), self.root.path(), BASE, stop)
     }
 }
@@ -161,16 +161,15 @@ fn holes_stay_holes() {
 #[test]
 fn a_tree_deeper_than_any_path_is_copied() {
     let Some(trial) = Trial::new() else { return };
-    const DEPTH: usize = 3000;
-    let mut at = open(CWD, &trial.root.path().join("upper")).unwrap();
-    for _ in 0..DEPTH {
+    let mut at = open(CWD, trial.root.path().join("upper")).unwrap();
+    for _ in 0..3000 {
         mkdirat(&at, c"d", Mode::RWXU).unwrap();
         at = open(&at, c"d").unwrap();
     }
     mkdirat(&at, c"bottom", Mode::RWXU).unwrap();
     trial.copy().unwrap();
-    let mut at = open(CWD, &trial.root.path().join("layer")).unwrap();
-    for _ in 0..DEPTH {
+    let mut at = open(CWD, trial.root.path().join("layer")).unwrap();
+    for _ in 0..3000 {
         at = open(&at, c"d").unwrap();
     }
     assert!(statat(&at, c"bottom", AtFlags::empty()).is_ok());
