@@ -44,6 +44,8 @@ pub(crate) struct Reaper {
 struct Children {
     running: HashMap<Pid, oneshot::Sender<Ended>>,
     starting: Vec<Starting>,
+    /// Those that are not yet more expendable than this process.
+    precious: Vec<(Pid, Instant)>,
 }
 
 /// A child that another thread is starting. The kernel stores its number as soon as there is one.
@@ -133,6 +135,9 @@ impl Reaper {
         let starting = at.map(|at| children.starting.swap_remove(at));
         if let (Ok(pid), Some(starting)) = (&started, starting) {
             children.running.insert(*pid, starting.sender);
+            if !spawn::make_expendable(*pid) {
+                children.precious.push((*pid, Instant::now()));
+            }
         }
         Ok((started?, exited))
     }
@@ -151,9 +156,9 @@ impl Reaper {
         }
     }
 
-    /// Returns whether a child is being started.
+    /// Returns whether there is still something to look after.
     fn look_after_starts(&self) -> bool {
-        let children = self.children();
+        let mut children = self.children();
         for starting in &children.starting {
             let Some(pid) = spawn::stored(&starting.pid) else { continue };
             if starting.since.elapsed() >= PATIENCE || is_stopped(pid) {
@@ -161,7 +166,13 @@ impl Reaper {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
-        !children.starting.is_empty()
+        let Children { running, starting, precious } = &mut *children;
+        precious.retain(|(pid, since)| {
+            // A program can close its files again.
+            let is_worth_it = running.contains_key(pid) && since.elapsed() < PATIENCE;
+            is_worth_it && !spawn::make_expendable(*pid)
+        });
+        !starting.is_empty() || !precious.is_empty()
     }
 
     /// Takes all children that have ended.

@@ -19,11 +19,11 @@ use osb_native::{Config, Native, PoolConfig};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-const CGROUP: &str = "opensandbox-conformance";
-
 struct Host {
     directory: TempDir,
     pools: Vec<PoolConfig>,
+    /// A group of its own: it goes with the test, and others run at the same time.
+    group: String,
     runtime: Mutex<Option<Arc<Native>>>,
 }
 
@@ -33,7 +33,8 @@ impl Host {
             return None;
         }
         let directory = tempfile::tempdir_in("/var/tmp").unwrap();
-        let host = Self { directory, pools, runtime: Mutex::new(None) };
+        let group = format!("opensandbox-conformance-{}", SandboxId::random());
+        let host = Self { directory, pools, group, runtime: Mutex::new(None) };
         let first = host.start(host.pools.clone()).await;
         *host.runtime.lock().unwrap() = Some(first);
         Some(host)
@@ -42,7 +43,7 @@ impl Host {
     async fn start(&self, pools: Vec<PoolConfig>) -> Arc<Native> {
         let config = Config {
             data_dir: self.directory.path().to_owned(),
-            cgroup_parent: CGROUP.to_owned(),
+            cgroup_parent: self.group.clone(),
             default_disk: None,
             spawner: vec![env!("CARGO_BIN_EXE_osb-spawner").to_owned()],
             pools,
@@ -80,7 +81,7 @@ impl Drop for Host {
             std::thread::sleep(Duration::from_millis(5));
         }
         if let Ok(layout) = osb_sys::cgroup::Layout::find() {
-            layout.dissolve(CGROUP);
+            layout.dissolve(&self.group);
         }
     }
 }

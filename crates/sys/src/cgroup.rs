@@ -148,10 +148,7 @@ impl Layout {
             }
             Self::V2 { tree } => {
                 fs::create_dir_all(tree.join(parent))?;
-                for group in [tree.clone(), tree.join(parent)] {
-                    fs::write(group.join("cgroup.subtree_control"), "+cpu +memory +pids")?;
-                }
-                Ok(())
+                delegate(&tree.join(parent))
             }
         }
     }
@@ -198,7 +195,14 @@ impl Group {
         for path in self.at.distinct() {
             fs::create_dir_all(path)?;
         }
-        self.limit(limits)
+        match (self.limit(limits), self.at.memory.parent()) {
+            // Whoever else manages the tree may have taken the controllers from below its root.
+            (Err(error), Some(parent)) if self.version == Version::V2 && is_absent(&error) => {
+                delegate(parent)?;
+                self.limit(limits)
+            }
+            (result, _) => result,
+        }
     }
 
     /// Limits the group, which must have had no limits before.
@@ -391,6 +395,14 @@ fn number(text: &str) -> Option<u64> {
 /// A line of a name and a number.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| number(line.strip_prefix(name)?.strip_prefix(' ')?))
+}
+
+/// Lets the groups below `parent` have limits of their own (version 2).
+fn delegate(parent: &Path) -> Result<(), PathError> {
+    for group in parent.parent().into_iter().chain([parent]) {
+        fs::write(group.join("cgroup.subtree_control"), "+cpu +memory +pids")?;
+    }
+    Ok(())
 }
 
 fn set(group: &Path, file: &str, value: impl fmt::Display) -> Result<(), PathError> {

@@ -134,10 +134,7 @@ pub fn spawn(program: &Program, streams: Streams<'_>, pid: &AtomicI32) -> Result
     drop(stack);
     match (Pid::from_raw(cloned).filter(|_| cloned > 0), child.failed) {
         (None, _) => Err(SpawnError::Process(error)),
-        (Some(pid), None) => {
-            make_expendable(pid);
-            Ok(pid)
-        }
+        (Some(pid), None) => Ok(pid),
         (Some(_), Some(failed)) => Err(failed.into()),
     }
 }
@@ -241,19 +238,20 @@ fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Lack of memory should end what we start before it ends us. Where this cannot be said, the
-/// program runs all the same.
+/// Has lack of memory end this child before it ends us. Returns whether there is nothing left to
+/// do, be it because the child has ended or because it cannot be said here at all.
 ///
 /// A child cannot say it of itself: as long as it borrows our memory, its files in `/proc` are as
-/// closed as ours.
-fn make_expendable(child: Pid) {
+/// closed as ours. They open a moment after it has become its program.
+pub fn make_expendable(child: Pid) -> bool {
     static SCORE: LazyLock<String> = LazyLock::new(|| {
         let own = crate::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
         let own: i32 = own.trim().parse().unwrap_or_default();
         own.saturating_add(EXPENDABLE).min(1000).to_string()
     });
     let place = format!("/proc/{}/oom_score_adj", child.as_raw_pid());
-    drop(crate::fs::write(place, &*SCORE));
+    let written = crate::fs::write(place, &*SCORE);
+    !written.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 fn block_signals() -> libc::sigset_t {
