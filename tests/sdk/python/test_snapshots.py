@@ -74,13 +74,13 @@ def refused(status: int, code: str, call: Callable[[], Any]) -> None:
 
 def test_files_come_back_and_nothing_else(client: Client):
     source = client.create(env={"SECRET": "hush"}, metadata={"team": "a"})
-    client.run(source, "mkdir -p /srv/data && echo then > /srv/data/file && rm -r /opt")
+    client.run(source, "mkdir -p /srv/data && echo then > /srv/data/file && rm -r /media")
     taken = source.create_snapshot("before")
     assert (taken.status.state, taken.name, taken.sandbox_id) == ("Ready", "before", source.id)
     client.run(source, "echo now > /srv/data/file")
 
     restored = client.restore(taken.id)
-    assert client.run(restored, "cat /srv/data/file; ls -d /opt || true") == ["then"]
+    assert client.run(restored, "cat /srv/data/file; ls -d /media || true") == ["then"]
     assert client.run(restored, "echo ${SECRET-unset}") == ["unset"]
     info = restored.get_info()
     assert info.snapshot_id == taken.id
