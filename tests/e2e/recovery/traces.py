@@ -29,10 +29,10 @@ class Traces:
         for process in self.processes():
             self.namespaces |= namespaces(process) - namespaces("self")
 
-    def directories(self) -> list[pathlib.Path]:
-        """What is kept on disk for sandboxes, those half removed included."""
+    def directories(self, of: str = "*") -> list[pathlib.Path]:
+        """What is kept on disk for sandboxes and snapshots, those half removed included."""
         native = self.server.data_dir / "native"
-        return [path for path in native.glob("*/*") if path.name[:36].count("-") == 4]
+        return [path for path in native.glob(f"{of}/*") if path.name[:36].count("-") == 4]
 
     def processes(self) -> list[str]:
         found = []
@@ -50,12 +50,10 @@ class Traces:
         return [line for line in table if str(self.server.data_dir) in line]
 
     def cgroups(self) -> list[str]:
-        return [
-            str(path)
-            for hierarchy in (CGROUPS, *CGROUPS.iterdir())
-            for path in (hierarchy / "opensandbox").glob("**/*")
-            if path.name in self.ids
-        ]
+        # A walk that does not mind what vanishes under it: others remove theirs meanwhile.
+        trees = [tree / "opensandbox" for tree in (CGROUPS, *CGROUPS.iterdir())]
+        found = [pathlib.Path(at) for tree in trees for at, _, _ in os.walk(tree)]
+        return [str(path) for path in found if path.name in self.ids]
 
     def inhabited(self) -> set[str]:
         """Those namespaces of our sandboxes that a process or a mount still holds."""
