@@ -1,6 +1,9 @@
 //! Which ids of the host belong to which sandbox.
 
-use std::{collections::BTreeSet, io};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    io,
+};
 
 use osb_sys::userns::{IdBase, RANGE};
 
@@ -9,16 +12,35 @@ const FIRST: u32 = 0x4000_0000;
 /// How many ranges fit below the sign bit, which some programs mistake.
 const SLOTS: u32 = (0x8000_0000 - FIRST) / RANGE;
 
+/// How many ranges are chosen before they are needed.
+const AHEAD: usize = 8;
+
 /// The ranges in use.
 #[derive(Debug, Default)]
 pub(crate) struct Ids {
     used: BTreeSet<IdBase>,
+    /// Those of them that will be handed out next.
+    next: VecDeque<IdBase>,
 }
 
 impl Ids {
-    /// A range that no sandbox of ours has. It begins its search at a random place, so that
-    /// another server on this host seldom chooses the same.
+    /// A range that no sandbox of ours has.
     pub(crate) fn take(&mut self) -> io::Result<Option<IdBase>> {
+        while self.next.len() <= AHEAD {
+            let Some(base) = self.choose()? else { break };
+            self.next.push_back(base);
+        }
+        Ok(self.next.pop_front())
+    }
+
+    /// The ranges that will be taken next.
+    pub(crate) fn next(&self) -> Vec<IdBase> {
+        self.next.iter().copied().collect()
+    }
+
+    /// A range that nobody has. It begins its search at a random place, so that another server on
+    /// this host seldom chooses the same.
+    fn choose(&mut self) -> io::Result<Option<IdBase>> {
         let mut bytes = [0; 4];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
         let start = u32::from_le_bytes(bytes) % SLOTS;
@@ -30,6 +52,7 @@ impl Ids {
 
     /// Marks a range that a sandbox found in the world has.
     pub(crate) fn claim(&mut self, base: IdBase) {
+        self.next.retain(|next| *next != base);
         self.used.insert(base);
     }
 

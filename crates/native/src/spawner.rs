@@ -3,6 +3,7 @@
 //! It has a single thread and does one thing at a time, so a fork in it is an ordinary fork. It
 //! ends when the server does; the sandboxes it made live on and belong to the host's init then.
 
+mod ahead;
 mod bounds;
 mod child;
 mod handle;

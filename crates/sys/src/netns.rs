@@ -1,6 +1,7 @@
-//! Network namespaces: preparing the one we are in, and opening sockets in others.
+//! Network namespaces: making them, and opening sockets in them.
 
 use std::{
+    fs::File,
     io,
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, OwnedFd},
@@ -10,8 +11,38 @@ use std::{
 
 use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, socket_with},
-    thread::{ThreadNameSpaceType, move_into_thread_name_spaces},
+    thread::{
+        LinkNameSpaceType, ThreadNameSpaceType, UnshareFlags, move_into_link_name_space,
+        move_into_thread_name_spaces,
+    },
 };
+
+use crate::{
+    fork::{self, SingleThread},
+    fs,
+};
+
+/// A new network namespace with its loopback up, in which everybody may bind low ports.
+///
+/// The process goes there and comes back. The namespace lives as long as the descriptor.
+pub fn make(alone: &SingleThread) -> io::Result<OwnedFd> {
+    let here = || File::open("/proc/self/ns/net").map(OwnedFd::from);
+    let home = here()?;
+    fork::unshare(alone, UnshareFlags::NEWNET)?;
+    let made = bring_up_loopback()
+        .and_then(|()| {
+            fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
+                .map_err(io::Error::other)
+        })
+        .and_then(|()| here());
+    enter(alone, &home)?;
+    made
+}
+
+/// Moves this process into a network namespace.
+pub fn enter(_alone: &SingleThread, namespace: impl AsFd) -> io::Result<()> {
+    Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+}
 
 /// Brings up the loopback interface of the namespace that this thread is in.
 pub fn bring_up_loopback() -> io::Result<()> {

@@ -90,7 +90,8 @@ impl Native {
         let (said, status) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let program = self.inner.execd.as_fd().try_clone_to_owned()?;
         let fds = [program, status].into_iter().chain(handed).collect();
-        let spawned = self.inner.spawner.spawn(spawn, fds).await?;
+        let next = self.known().ids.next();
+        let spawned = self.inner.spawner.spawn(spawn, next, fds).await?;
         if let Err(failure) = outcome(said).await? {
             ended(&spawned.pidfd).await?;
             self.inner.spawner.reap(spawned.pid).await?;

@@ -19,6 +19,7 @@ use rustix::{
 };
 
 use super::{
+    ahead::Namespaces,
     bounds::Bounds,
     protocol::{Failure, Spawn, Step},
     root,
@@ -63,7 +64,7 @@ pub(super) fn become_execd(
     alone: &SingleThread,
     spawn: &Spawn,
     handed: &Handed,
-    users: &OwnedFd,
+    namespaces: &Namespaces,
     bounds: &Bounds,
 ) -> Result<Infallible, Failure> {
     // First of all, so that whatever happens later is inside the group and can be found there.
@@ -77,9 +78,8 @@ pub(super) fn become_execd(
     rustix::process::setpriority_process(None, 0).step("reset the priority")?;
     rustix::process::setsid().step("start a session")?;
     rustix::system::sethostname(spawn.hostname.as_bytes()).step("set the host name")?;
-    netns::bring_up_loopback().step("bring up the loopback interface")?;
-    osb_sys::fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
-        .step("open low ports to everybody inside")?;
+    let Namespaces { users, network } = namespaces;
+    netns::enter(alone, network).step("enter the network namespace")?;
 
     root::enter(&spawn.root, handed.files.as_fd(), users.as_fd(), spawn.base)?;
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use osb_sys::{line::Line, message};
+use osb_sys::{line::Line, message, userns::IdBase};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
@@ -54,9 +54,14 @@ impl Spawner {
         Self { jobs }
     }
 
-    /// Has a sandbox made. `fds` are those of [`Request::Spawn`].
-    pub(crate) async fn spawn(&self, spawn: Spawn, fds: Vec<OwnedFd>) -> io::Result<Spawned> {
-        match self.ask(Request::Spawn(spawn), fds).await? {
+    /// Has a sandbox made. `next` and `fds` are those of [`Request::Spawn`].
+    pub(crate) async fn spawn(
+        &self,
+        spawn: Spawn,
+        next: Vec<IdBase>,
+        fds: Vec<OwnedFd>,
+    ) -> io::Result<Spawned> {
+        match self.ask(Request::Spawn { spawn, next }, fds).await? {
             (Reply::Spawned { pid }, fds) => {
                 let pidfd = fds.into_iter().next();
                 let pidfd = pidfd.ok_or_else(|| io::Error::other("no descriptor came back"))?;

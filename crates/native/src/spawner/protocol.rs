@@ -12,7 +12,9 @@ pub(crate) enum Request {
     /// process reports a [`Failure`], of a mount without a place that holds the sandbox's own
     /// files in `upper` and the overlay's in `work`, and then those that execd is handed, in the
     /// order of its instructions. If the pipe ends without a word, execd is running.
-    Spawn(Spawn),
+    ///
+    /// `next` are ranges of ids that will be asked for soon.
+    Spawn { spawn: Spawn, next: Vec<IdBase> },
     /// Collects the exit status of a first process that has ended.
     Reap { pid: i32 },
 }

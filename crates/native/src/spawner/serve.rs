@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     process::ExitCode,
 };
 
@@ -10,18 +10,24 @@ use osb_sys::{
     exec,
     fork::{Fork, SingleThread, fork},
     message,
-    userns::user_namespace,
 };
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
     process::{Pid, WaitOptions, waitpid},
     thread::UnshareFlags,
 };
 
 use super::{
+    ahead::Ahead,
     bounds::Bounds,
     child::{self, Handed},
     protocol::{Ended, Failure, Reply, Request, Spawn, Step},
 };
+
+/// How long nobody must have asked for anything before namespaces are made ahead: a sandbox that was
+/// just begun still needs the processors.
+const QUIET: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
 
 /// Runs the spawner on the channel that is its standard input, until the server is gone.
 ///
@@ -40,19 +46,40 @@ fn serve() -> Result<(), Failure> {
     let alone = SingleThread::prove().step("be alone in the process")?;
     osb_sys::mount::leave_host_mounts(&alone).step("take a mount namespace of its own")?;
     let bounds = Bounds::assume()?;
+    let mut ahead = Ahead::default();
     let channel = rustix::stdio::stdin();
     loop {
+        if !ahead.is_complete() && !is_asked(channel).step("wait for a request")? {
+            ahead.make_one(&alone);
+            continue;
+        }
         let Some((request, fds)) = message::receive(channel).step("receive a request")? else {
             return Ok(());
         };
         match request {
-            Request::Spawn(spawn) => match start(&alone, &spawn, &bounds, fds) {
-                Ok((pid, pidfd)) => reply(&Reply::Spawned { pid: pid.as_raw_pid() }, Some(&pidfd)),
-                Err(failure) => reply(&Reply::Failed(failure), None),
-            },
+            Request::Spawn { spawn, next } => {
+                let started = start(&alone, &spawn, &bounds, fds, &mut ahead);
+                ahead.expect(next);
+                match started {
+                    Ok((pid, pidfd)) => {
+                        reply(&Reply::Spawned { pid: pid.as_raw_pid() }, Some(&pidfd))
+                    }
+                    Err(failure) => reply(&Reply::Failed(failure), None),
+                }
+            }
             Request::Reap { pid } => reply(&Reply::Reaped(reap(pid)), None),
         }
         .step("send a reply")?;
+    }
+}
+
+/// Whether a request comes within a moment.
+fn is_asked(channel: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut waiting = [PollFd::new(&channel, PollFlags::IN)];
+    match poll(&mut waiting, Some(&QUIET)) {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::INTR) => Ok(true),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -66,18 +93,16 @@ fn start(
     spawn: &Spawn,
     bounds: &Bounds,
     fds: Vec<OwnedFd>,
+    ahead: &mut Ahead,
 ) -> Result<(Pid, OwnedFd), Failure> {
     let handed = Handed::take(fds)?;
-    let users = user_namespace(alone, spawn.base).step("make a user namespace")?;
-    let namespaces = UnshareFlags::NEWNS
-        | UnshareFlags::NEWPID
-        | UnshareFlags::NEWNET
-        | UnshareFlags::NEWIPC
-        | UnshareFlags::NEWUTS;
+    let others = ahead.take(alone, spawn.base)?;
+    let namespaces =
+        UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
     match fork(alone, namespaces).step("make the namespaces")? {
         Fork::Parent { child, pidfd } => Ok((child, pidfd)),
         Fork::Child => {
-            let Err(failure) = child::become_execd(alone, spawn, &handed, &users, bounds);
+            let Err(failure) = child::become_execd(alone, spawn, &handed, &others, bounds);
             handed.report(&failure);
             exec::exit_now(1)
         }

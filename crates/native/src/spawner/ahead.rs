@@ -1,0 +1,79 @@
+//! Namespaces that are made before they are needed, in moments in which nobody waits for another.
+//!
+//! They are descriptors and nothing else: they end with the spawner, and none can be left over.
+
+use std::{collections::BTreeMap, os::fd::OwnedFd};
+
+use osb_sys::{
+    fork::SingleThread,
+    netns,
+    userns::{IdBase, user_namespace},
+};
+
+use super::protocol::{Failure, Step};
+
+/// How many network namespaces are kept; of user namespaces, as many as the server names.
+const NETWORKS: usize = 8;
+
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    networks: Vec<OwnedFd>,
+    users: BTreeMap<IdBase, OwnedFd>,
+    /// The ranges of ids that are to be used next.
+    expected: Vec<IdBase>,
+    /// Nothing more is made before the next request: something was refused.
+    is_refused: bool,
+}
+
+/// The namespaces of one sandbox that can be made without it.
+#[derive(Debug)]
+pub(super) struct Namespaces {
+    pub(super) users: OwnedFd,
+    pub(super) network: OwnedFd,
+}
+
+impl Ahead {
+    /// Learns which ranges of ids come next.
+    pub(super) fn expect(&mut self, bases: Vec<IdBase>) {
+        self.users.retain(|base, _| bases.contains(base));
+        self.expected = bases;
+        self.is_refused = false;
+    }
+
+    /// Whether there is nothing left to be made.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_refused || (self.networks.len() >= NETWORKS && self.missing().is_none())
+    }
+
+    /// Makes one of those that are missing. That it cannot be made is told to whoever needs it.
+    pub(super) fn make_one(&mut self, alone: &SingleThread) {
+        let made = match self.missing() {
+            Some(base) => user_namespace(alone, base).map(|users| {
+                self.users.insert(base, users);
+            }),
+            None => netns::make(alone).map(|network| self.networks.push(network)),
+        };
+        self.is_refused = made.is_err();
+    }
+
+    /// Namespaces for a sandbox with this range of ids: those that are there, or new ones.
+    pub(super) fn take(
+        &mut self,
+        alone: &SingleThread,
+        base: IdBase,
+    ) -> Result<Namespaces, Failure> {
+        let users = match self.users.remove(&base) {
+            Some(users) => users,
+            None => user_namespace(alone, base).step("make a user namespace")?,
+        };
+        let network = match self.networks.pop() {
+            Some(network) => network,
+            None => netns::make(alone).step("make a network namespace")?,
+        };
+        Ok(Namespaces { users, network })
+    }
+
+    fn missing(&self) -> Option<IdBase> {
+        self.expected.iter().copied().find(|base| !self.users.contains_key(base))
+    }
+}
