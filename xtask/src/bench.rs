@@ -1,17 +1,22 @@
-//! Measures a real server over plain HTTP, beside what the bare kernel and Docker need in the same
-//! run. Nothing here asserts an absolute time: machines differ, ratios travel.
+//! Measures a real server over plain HTTP, beside what the bare kernel, Docker and runc need in the
+//! same run. Nothing here asserts an absolute time: machines differ, ratios travel.
 
 mod client;
 mod daemon;
 mod docker;
 mod floor;
+mod life;
 mod measure;
 mod memory;
+mod runc;
 mod sample;
 mod server;
 mod table;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -20,20 +25,28 @@ use osb_core::Clock as _;
 use crate::checkout;
 use client::Client;
 use daemon::Daemon;
+use life::{Changes, Many};
+use sample::Sample;
 use server::Server;
 use table::Report;
+
+/// The pool that claims are measured with.
+const POOL: &str = "[[pool]]\nimage = 'host'\nsize = 8\n";
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// The binary to measure.
     #[arg(long, default_value = "target/release/osb")]
     osb: PathBuf,
-    /// How often each latency is measured.
-    #[arg(long, default_value_t = 100)]
+    /// How often creating a sandbox is measured, and half as often each other latency.
+    #[arg(long, default_value_t = 200)]
     count: usize,
-    /// How many sandboxes are made at once, and how many idle ones are weighed.
+    /// How many sandboxes are made at once.
     #[arg(long, default_value_t = 100)]
     crowd: usize,
+    /// How many idle sandboxes there are at most, as far as there is memory for them.
+    #[arg(long, default_value_t = 1000)]
+    many: usize,
     /// How much is uploaded and downloaded, in MiB.
     #[arg(long, default_value_t = 1024)]
     mebibytes: usize,
@@ -43,9 +56,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let osb = checkout::root().join(&options.osb);
     let report = runtime.block_on(async {
-        let server = Server::start(&osb).await?;
+        let warm = claims(&osb, options.count / 2).await?;
+        let server = Server::start(&osb, "").await?;
         let client = server.client();
-        let report = measure_all(&server, &client, options).await;
+        let report = measure_all(&server, &client, options, warm).await;
         // Sandboxes outlive their server, so they go first, also after a failure.
         let removed = client.remove_all().await;
         server.stop()?;
@@ -57,23 +71,47 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn measure_all(server: &Server, client: &Client, options: &Options) -> Result<Report> {
+/// How fast sandboxes are claimed from a pool, at a server of its own.
+async fn claims(osb: &Path, count: usize) -> Result<Sample> {
+    let server = Server::start(osb, POOL).await?;
+    let client = server.client();
+    let claims = async {
+        life::claim_to_output(&client, 5).await?;
+        life::claim_to_output(&client, count).await
+    };
+    let claims = claims.await;
+    let removed = client.remove_all().await;
+    server.stop()?;
+    removed.and(claims)
+}
+
+async fn measure_all(
+    server: &Server,
+    client: &Client,
+    options: &Options,
+    warm: Sample,
+) -> Result<Report> {
+    let half = options.count / 2;
     // The first sandbox pays for pages that all later ones share.
     measure::create_to_output(client, 5).await?;
 
     let create = measure::create_to_output(client, options.count).await?;
     let crowd = measure::crowd(client, options.crowd).await?;
-    let private_memory = measure::idle_memory(client, options.crowd).await?;
-    let daemon = Daemon::measure(server, client, options.count, options.mebibytes).await?;
+    let changes = Changes::measure(client, half).await?;
+    let many = Many::measure(client, options.many).await?;
+    let daemon = Daemon::measure(server, client, half, options.mebibytes).await?;
     Ok(Report {
         create,
+        warm,
         crowd_size: options.crowd,
         crowd,
-        private_memory,
+        changes,
+        many,
         daemon,
-        namespaces_floor: floor::namespaces(options.count),
+        namespaces_floor: floor::namespaces(half),
         loopback_floor: floor::loopback(options.mebibytes)?,
-        docker: docker::run_to_output(options.count.min(20))?,
+        docker: docker::run_to_output(half.min(20))?,
+        runc: runc::run_to_output(half.min(20))?,
     })
 }
 

@@ -83,10 +83,34 @@ impl Client {
             if items.is_empty() {
                 return Ok(());
             }
+            let mut removing = JoinSet::new();
             for item in items {
-                self.remove(&text(&item, "id")?).await?;
+                let (client, id) = (self.clone(), text(&item, "id")?);
+                removing.spawn(async move { client.remove(&id).await });
+            }
+            for removed in removing.join_all().await {
+                removed?;
             }
         }
+    }
+
+    /// Pauses or resumes a sandbox.
+    pub(crate) async fn change(&self, id: &str, verb: &str) -> Result<()> {
+        self.lifecycle(&Method::POST, &format!("/sandboxes/{id}/{verb}"), None).await?;
+        Ok(())
+    }
+
+    /// The first number of this name that the server tells of itself.
+    pub(crate) async fn number(&self, name: &str) -> Result<u64> {
+        let uri = format!("http://{}/metrics", self.address);
+        let headers = [("open-sandbox-api-key", self.key.as_str())];
+        let answer = self.send(&Method::GET, &uri, &headers, full(Bytes::new())).await?;
+        let body = answer.collect().await?.to_bytes();
+        let said = String::from_utf8_lossy(&body);
+        let mut lines = said.lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
+        let (_, number) =
+            lines.next().with_context(|| format!("the server does not tell {name}"))?;
+        Ok(number.parse()?)
     }
 
     /// Runs a command; returns the moment at which its stream had `wanted`.

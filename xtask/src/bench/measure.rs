@@ -5,7 +5,6 @@ use tokio::task::JoinSet;
 
 use super::{
     client::{Client, Sandbox},
-    memory,
     sample::Sample,
 };
 
@@ -40,17 +39,6 @@ pub(crate) async fn crowd(client: &Client, size: usize) -> Result<Duration> {
     let elapsed = began.elapsed();
     client.remove_all().await?;
     Ok(elapsed)
-}
-
-/// Bytes that one idle sandbox has for itself alone, on average over `count`.
-pub(crate) async fn idle_memory(client: &Client, count: usize) -> Result<u64> {
-    let mut ids = Vec::with_capacity(count);
-    for _ in 0..count {
-        ids.push(client.create().await?.id);
-    }
-    let total = memory::private(&ids)?;
-    client.remove_all().await?;
-    Ok(total / u64::try_from(count.max(1))?)
 }
 
 /// Bytes per second into a sandbox and out of it.

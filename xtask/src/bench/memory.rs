@@ -18,6 +18,11 @@ pub(crate) fn private(ids: &[String]) -> Result<u64> {
     Ok(total)
 }
 
+/// Bytes that programs can still have.
+pub(crate) fn available() -> Result<u64> {
+    Ok(sum(&osb_sys::fs::read_to_string("/proc/meminfo")?, "MemAvailable:"))
+}
+
 /// What one process has, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Weight {

@@ -10,6 +10,10 @@ impl Sample {
         Self(times)
     }
 
+    pub(crate) fn times(self) -> Vec<Duration> {
+        self.0
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

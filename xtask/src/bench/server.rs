@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
 
 use super::client::Client;
+use crate::checkout::{output, tool};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -22,14 +23,19 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) async fn start(osb: &Path) -> Result<Self> {
+    /// Starts one with this configuration file.
+    pub(crate) async fn start(osb: &Path, settings: &str) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("osb-bench-").tempdir()?;
         let data = directory.path().join("data");
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let config = directory.path().join("osb.toml");
+        osb_sys::fs::write(&config, settings)?;
         let log = std::fs::File::create(directory.path().join("log"))?;
         let mut process = osb_sys::command::command(osb)
             .args(["server", "--listen", &address.to_string(), "--data-dir"])
             .arg(&data)
+            .arg("--config")
+            .arg(&config)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -68,7 +74,8 @@ impl Server {
     }
 
     pub(crate) fn stop(mut self) -> Result<()> {
-        self.process.kill()?;
+        // Asked and not forced, so that it gives up what waits in its pools.
+        output(tool("kill").arg(self.id().to_string()))?;
         self.process.wait()?;
         self.directory.close().context("cannot remove the server's directory")
     }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     daemon::{AT_ONCE, Daemon},
+    life::{Changes, Many},
     sample::{Sample, milliseconds},
 };
 
@@ -13,14 +14,17 @@ const MEBIBYTE: f64 = 1024.0 * 1024.0;
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) create: Sample,
+    /// Creating where sandboxes wait in a pool.
+    pub(crate) warm: Sample,
     pub(crate) crowd_size: usize,
     pub(crate) crowd: Duration,
-    /// Bytes per idle sandbox.
-    pub(crate) private_memory: u64,
+    pub(crate) changes: Changes,
+    pub(crate) many: Many,
     pub(crate) daemon: Daemon,
     pub(crate) namespaces_floor: Option<Sample>,
     pub(crate) loopback_floor: f64,
     pub(crate) docker: Option<Sample>,
+    pub(crate) runc: Option<Sample>,
 }
 
 /// One promise: what was hoped, what was found, and what the same costs otherwise.
@@ -32,7 +36,7 @@ struct Row {
     /// Whether the goal is met; nothing where nothing is measured.
     met: Option<bool>,
     floor: String,
-    docker: String,
+    others: String,
 }
 
 impl Row {
@@ -43,7 +47,7 @@ impl Row {
 
     fn cells(&self) -> [&str; 6] {
         let met = self.met.map_or("", |met| if met { "yes" } else { "NO" });
-        [&self.promise, self.goal, &self.measured, met, &self.floor, &self.docker]
+        [&self.promise, self.goal, &self.measured, met, &self.floor, &self.others]
     }
 }
 
@@ -51,7 +55,6 @@ impl Report {
     fn rows(&self) -> Vec<Row> {
         let create = self.create.percentile(50);
         let crowd = milliseconds(self.crowd);
-        let private = mebibytes(self.private_memory);
         let mut rows = vec![
             Row {
                 promise: "create → first output, p50 / p99".to_owned(),
@@ -62,15 +65,20 @@ impl Report {
                     .namespaces_floor
                     .as_ref()
                     .map_or_else(|| "no unshare here".to_owned(), |sample| ratio(sample, create)),
-                docker: self.docker.as_ref().map_or_else(
-                    || "no daemon here".to_owned(),
-                    |docker| {
-                        let docker = docker.percentile(50);
-                        format!("{docker:.0} ms (×{:.0})", docker / create)
-                    },
+                others: format!(
+                    "{} / {}",
+                    beside(self.docker.as_ref(), create, "no daemon here"),
+                    beside(self.runc.as_ref(), create, "not here")
                 ),
             },
-            Row::not_yet("the same from a warm pool", "3 ms"),
+            Row {
+                promise: "the same from a warm pool, p50 / p99".to_owned(),
+                goal: "3 ms",
+                measured: times(&self.warm),
+                met: Some(self.warm.percentile(50) <= 3.0),
+                floor: format!("{:.2} ms its shell alone", self.daemon.shell_floor.percentile(50)),
+                ..Row::default()
+            },
             Row {
                 promise: format!("{} created at once, all usable", self.crowd_size),
                 goal: "800 ms",
@@ -87,19 +95,51 @@ impl Report {
                     .unwrap_or_default(),
                 ..Row::default()
             },
+            Row::not_yet("first Python cell, warm / cold kernel", "15 / 350 ms"),
+            Row::not_yet("credential proxy, added per request", "1 ms"),
+        ];
+        rows.extend(self.life_rows());
+        rows.extend(self.latency_rows());
+        rows.extend(self.size_rows());
+        rows
+    }
+
+    /// What becomes of sandboxes.
+    fn life_rows(&self) -> Vec<Row> {
+        let Changes { pause, resume, remove } = &self.changes;
+        let Many { count, private, create } = &self.many;
+        let private = mebibytes(*private);
+        let slower = create.percentile(50) / self.create.percentile(50);
+        vec![
             Row {
-                promise: "private memory of an idle sandbox".to_owned(),
+                promise: "remove, everything gone, p50 / p99".to_owned(),
+                goal: "15 ms",
+                measured: times(remove),
+                met: Some(remove.percentile(50) <= 15.0),
+                ..Row::default()
+            },
+            Row {
+                promise: "pause / resume, p50".to_owned(),
+                goal: "3 ms",
+                measured: format!("{:.2} / {:.2} ms", pause.percentile(50), resume.percentile(50)),
+                met: Some(pause.percentile(50) <= 3.0 && resume.percentile(50) <= 3.0),
+                ..Row::default()
+            },
+            Row {
+                promise: format!("{count} idle sandboxes, private memory of each"),
                 goal: "1.5 MiB",
                 measured: format!("{private:.2} MiB"),
                 met: Some(private <= 1.5),
                 ..Row::default()
             },
-            Row::not_yet("first Python cell, warm / cold kernel", "15 / 350 ms"),
-            Row::not_yet("credential proxy, added per request", "1 ms"),
-        ];
-        rows.extend(self.latency_rows());
-        rows.extend(self.size_rows());
-        rows
+            Row {
+                promise: format!("create → first output beside {count}, p50 / p99"),
+                goal: "×1.5",
+                measured: format!("{} (×{slower:.1})", times(create)),
+                met: Some(slower <= 1.5),
+                ..Row::default()
+            },
+        ]
     }
 
     /// How long commands take.
@@ -203,7 +243,15 @@ impl Report {
         json!({
             "create_to_first_output": sample(&self.create),
             "created_at_once": { "count": self.crowd_size, "wall_ms": milliseconds(self.crowd) },
-            "private_memory_of_idle_sandbox_bytes": self.private_memory,
+            "claim_to_first_output": sample(&self.warm),
+            "remove": sample(&self.changes.remove),
+            "pause": sample(&self.changes.pause),
+            "resume": sample(&self.changes.resume),
+            "idle_sandboxes": {
+                "count": self.many.count,
+                "private_bytes_each": self.many.private,
+                "create_to_first_output": sample(&self.many.create),
+            },
             "argv_over_socket": sample(&self.daemon.argv),
             "shell_through_server": sample(&self.daemon.shell),
             "output_after_write": sample(&self.daemon.first_byte),
@@ -225,8 +273,20 @@ impl Report {
                 "writing_bytes_per_second": self.daemon.writing_floor,
             },
             "docker_run": self.docker.as_ref().map(sample),
+            "runc_run": self.runc.as_ref().map(sample),
         })
     }
+}
+
+/// What another program needs, and how much more that is.
+fn beside(other: Option<&Sample>, ours: f64, absent: &str) -> String {
+    other.map_or_else(
+        || absent.to_owned(),
+        |other| {
+            let other = other.percentile(50);
+            format!("{other:.0} ms (×{:.0})", other / ours)
+        },
+    )
 }
 
 fn times(sample: &Sample) -> String {
@@ -248,7 +308,7 @@ fn mebibytes(bytes: u64) -> f64 {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let heads = ["promise", "goal", "measured", "met", "floor", "docker run"];
+        let heads = ["promise", "goal", "measured", "met", "floor", "docker run / runc run"];
         let rows = self.rows();
         let lines: Vec<[&str; 6]> =
             std::iter::once(heads).chain(rows.iter().map(Row::cells)).collect();
@@ -300,20 +360,23 @@ mod tests {
             create: sample(),
             crowd_size: 100,
             crowd: Duration::from_millis(500),
-            private_memory: 1024 * 1024,
+            warm: sample(),
+            changes: Changes { pause: sample(), resume: sample(), remove: sample() },
+            many: Many { count: 1000, private: 1024 * 1024, create: sample() },
             daemon,
             namespaces_floor: None,
             loopback_floor: 4e9,
             docker: Some(Sample::new(vec![Duration::from_millis(400)])),
+            runc: None,
         };
         let table = report.to_string();
-        assert!(table.contains("400 ms (×100)"), "{table}");
+        assert!(table.contains("400 ms (×100) / not here"), "{table}");
         assert!(table.contains("3000 MB/s bare file, 4000 MB/s bare TCP (×3.0 / ×2.0)"), "{table}");
         let missed: Vec<&str> = table.lines().filter(|line| line.contains("| NO ")).collect();
-        assert_eq!(missed.len(), 4, "{missed:#?}");
+        assert_eq!(missed.len(), 6, "{missed:#?}");
         let widths: Vec<usize> =
             table.lines().filter(|line| line.starts_with('|')).map(|l| l.chars().count()).collect();
-        assert_eq!(widths.len(), 16);
+        assert_eq!(widths.len(), 19);
         assert!(widths.windows(2).all(|pair| pair[0] == pair[1]), "{table}");
     }
 }
