@@ -47,7 +47,8 @@ pub(crate) async fn main(
     let config = settings(&args, environment, User::current())?;
     let pools = pools::checked(file(&args)?.pool)?;
     let runtime = runtime::start(args.runtime, &config.data_dir, pools).await?;
-    let server = Server::start(config, runtime, Arc::new(SystemClock)).await.map_err(|source| {
+    let clock = Arc::new(SystemClock);
+    let server = Server::start(config, Arc::clone(&runtime), clock).await.map_err(|source| {
         Failure::Machine { doing: "cannot start the server", source: source.into() }
     })?;
     let (address, key) = (server.address(), whereabouts(server.api_key_source()));
@@ -61,6 +62,7 @@ pub(crate) async fn main(
             tracing::info!(signal = signal.0, "asked to stop; sandboxes live on");
         })
         .await;
+    runtime.retire().await;
     Ok(0)
 }
 

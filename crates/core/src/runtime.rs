@@ -46,6 +46,9 @@ pub trait Runtime: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Gives up what is kept for those who have not asked yet, when the server ends for now.
+    async fn retire(&self) {}
+
     /// The power to stop and continue a sandbox, if this runtime has it.
     fn pause(&self) -> Option<&dyn Pause> {
         None

@@ -182,7 +182,7 @@ impl Native {
     /// Leaves the data directory, with the sandboxes in it as they are, to another server. This
     /// one must not be used any more.
     pub fn release(&self) -> io::Result<()> {
-        self.inner.pools.close();
+        drop(self.inner.pools.close());
         self.inner.lock.unlock()
     }
 
@@ -370,6 +370,10 @@ impl Runtime for Native {
 
     fn pools(&self) -> Vec<PoolStatus> {
         self.inner.pools.status()
+    }
+
+    async fn retire(&self) {
+        self.empty_pools().await;
     }
 
     fn pause(&self) -> Option<&dyn Pause> {

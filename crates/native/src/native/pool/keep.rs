@@ -23,6 +23,9 @@ const LONGEST_REST: Duration = Duration::from_secs(1);
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const LAST_BACKOFF: Duration = Duration::from_mins(1);
 
+/// How long clearing the pools may take when the server ends.
+const LAST_MOMENT: Duration = Duration::from_secs(5);
+
 impl Native {
     /// Begins to keep the pools full, if there are any.
     pub(in super::super) fn keep_pools(&self) {
@@ -65,6 +68,20 @@ impl Native {
             Ok(()) => Ok(()),
             Err(warm) => self.discard(*warm).await,
         }
+    }
+
+    /// Clears away all that wait, as far as it can be done in a moment.
+    pub(in super::super) async fn empty_pools(&self) {
+        let all = self.inner.pools.close();
+        let clearing = async {
+            for warm in all {
+                if let Err(error) = self.discard(warm).await {
+                    tracing::warn!(%error, "cannot clear a warm sandbox");
+                }
+            }
+        };
+        // What is left ends by itself, and the next server clears it away.
+        tokio::time::timeout(LAST_MOMENT, clearing).await.ok();
     }
 
     /// Clears away a warm sandbox that ended before anybody claimed it.

@@ -139,16 +139,15 @@ impl Pools {
         stock.pools.iter().map(status).collect()
     }
 
-    /// Lets go of all that is ready, which ends then, and starts nothing more.
-    pub(in super::super) fn close(&self) {
+    /// Starts nothing more, and hands over all that is ready, which ends if it is dropped.
+    pub(in super::super) fn close(&self) -> Vec<Warm> {
         let mut stock = self.lock();
         stock.is_closed = true;
-        for pool in &mut stock.pools {
-            pool.ready.clear();
-        }
-        stock.stale.clear();
+        let mut all = std::mem::take(&mut stock.stale);
+        all.extend(stock.pools.iter_mut().flat_map(|pool| pool.ready.drain(..)));
         drop(stock);
         self.closed.cancel();
+        all
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -222,7 +221,7 @@ impl Pools {
 
 impl Drop for Pools {
     fn drop(&mut self) {
-        self.close();
+        drop(self.close());
     }
 }
 
