@@ -68,7 +68,7 @@ pub enum Instructions {
 
 impl Instructions {
     /// Waits until they are here. Nobody is served before.
-    pub fn wait(self) -> Result<Start, StartError> {
+    pub(crate) fn wait(self) -> Result<Start, StartError> {
         match self {
             Self::Here(start) => Ok(*start),
             Self::Descriptors(descriptors) => descriptors.wait(),

@@ -10,7 +10,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    boot::{Listen, Start, StartError},
+    boot::{Instructions, Listen, Start, StartError},
     command::Commands,
     entrypoint::{Entrypoint, Outlets, Process},
     environment::Environment,
@@ -59,7 +59,12 @@ pub(crate) struct Daemon {
 
 /// Serves until the entrypoint ends or, without one, a signal asks for the end; the result is the
 /// exit code.
-pub async fn run(start: Start) -> Result<u8, StartError> {
+pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
+    let mut children = signal(SignalKind::child()).map_err(StartError::Runtime)?;
+    let mut signals = Signals::hear().map_err(StartError::Runtime)?;
+    let routes = routes::table();
+    // All that takes time and needs no instructions is done by now. Nothing else runs in this
+    // event loop yet, so it may be held up.
     let Start {
         listen,
         token,
@@ -71,10 +76,8 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
         grace,
         log_level,
         log_file,
-    } = start;
+    } = instructions.wait()?;
     let is_session = matches!(listen, Listen::Channel(_));
-    let mut children = signal(SignalKind::child()).map_err(StartError::Runtime)?;
-    let mut signals = Signals::hear().map_err(StartError::Runtime)?;
     if !getpid().is_init() {
         // What commands leave behind comes to us as it would to the first process.
         set_child_subreaper(Some(getpid())).map_err(|error| StartError::Runtime(error.into()))?;
@@ -127,7 +130,7 @@ pub async fn run(start: Start) -> Result<u8, StartError> {
         }
         pending().await
     };
-    let serving = listener.serve(Arc::clone(&daemon), routes::table(Arc::clone(&daemon)));
+    let serving = listener.serve(Arc::clone(&daemon), routes.with_state(Arc::clone(&daemon)));
     let living = async {
         let code = tokio::select! {
             // An isolated session ends when whoever made it says so, not by what runs in it.

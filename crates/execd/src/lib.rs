@@ -42,7 +42,7 @@ mod token;
 mod websocket;
 
 pub use args::Args;
-pub use boot::{Instructions, Start, StartError};
+pub use boot::{Instructions, StartError};
 pub use daemon::run;
 
 #[cfg(feature = "fuzzing")]

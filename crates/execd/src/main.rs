@@ -65,9 +65,7 @@ fn run(instructions: Instructions) -> Result<u8, StartError> {
         .build()
         .map_err(StartError::Runtime)?;
     get_ready(&runtime);
-    // All that costs time and needs no instructions is done by now.
-    let start = instructions.wait()?;
-    let code = runtime.block_on(osb_execd::run(start));
+    let code = runtime.block_on(osb_execd::run(instructions));
     runtime.shutdown_background();
     code
 }

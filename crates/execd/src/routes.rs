@@ -12,7 +12,7 @@ use crate::{
     session, terminal,
 };
 
-pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
+pub(crate) fn table() -> Router<Arc<Daemon>> {
     Router::new()
         .route("/ping", get(ping))
         .merge(command::routes())
@@ -26,7 +26,6 @@ pub(crate) fn table(daemon: Arc<Daemon>) -> Router {
         .merge(unsupported::table())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
-        .with_state(daemon)
 }
 
 async fn ping() -> Response {

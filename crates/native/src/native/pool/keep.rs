@@ -73,12 +73,16 @@ impl Native {
     /// Clears away all that wait, as far as it can be done in a moment.
     pub(in super::super) async fn empty_pools(&self) {
         let all = self.inner.pools.close();
+        if all.is_empty() {
+            return;
+        }
         let clearing = async {
             for warm in all {
                 if let Err(error) = self.discard(warm).await {
                     tracing::warn!(%error, "cannot clear a warm sandbox");
                 }
             }
+            self.deleted().await;
         };
         // What is left ends by itself, and the next server clears it away.
         tokio::time::timeout(LAST_MOMENT, clearing).await.ok();
