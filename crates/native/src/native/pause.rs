@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::Native;
 
 /// How long processes may take to stop.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How often to look whether they have.
 const LOOK: Duration = Duration::from_millis(1);
 
