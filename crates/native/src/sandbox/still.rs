@@ -38,20 +38,26 @@ impl Place {
             fs::write(self.directory.join(MARK), "").map_err(io::Error::other)?;
             self.group.freeze().map_err(io::Error::other)?;
         }
+        self.come_to_rest()?;
+        Ok(still)
+    }
+
+    /// Waits until everything in a sandbox that was told to stop has stopped.
+    pub(crate) fn come_to_rest(&self) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         let mut pause = Duration::from_micros(50);
         while !self.group.is_still() {
             if Instant::now() > deadline {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    "the processes of the sandbox do not stop",
+                    "the processes of the sandbox do not stop: one may wait for a disk",
                 ));
             }
             // Version 1 of control groups tells nobody when.
             thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(5));
         }
-        Ok(still)
+        Ok(())
     }
 
     /// Lets a sandbox go on that a crash left still.
