@@ -11,6 +11,7 @@ mod memory;
 mod runc;
 mod sample;
 mod server;
+mod snapshots;
 mod table;
 
 use std::{
@@ -28,6 +29,7 @@ use daemon::Daemon;
 use life::{Changes, Many};
 use sample::Sample;
 use server::Server;
+use snapshots::Snapshots;
 use table::Report;
 
 /// The pool that claims are measured with.
@@ -99,6 +101,7 @@ async fn measure_all(
     let crowd = measure::crowd(client, options.crowd).await?;
     let changes = Changes::measure(client, half).await?;
     let many = Many::measure(client, options.many).await?;
+    let snapshots = Snapshots::measure(client, half).await?;
     let daemon = Daemon::measure(server, client, half, options.mebibytes).await?;
     Ok(Report {
         create,
@@ -107,6 +110,7 @@ async fn measure_all(
         crowd,
         changes,
         many,
+        snapshots,
         daemon,
         namespaces_floor: floor::namespaces(half),
         loopback_floor: floor::loopback(options.mebibytes)?,

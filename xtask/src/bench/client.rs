@@ -52,8 +52,13 @@ impl Client {
 
     /// Makes a sandbox and asks how to reach it, as every client does.
     pub(crate) async fn create(&self) -> Result<Sandbox> {
+        self.create_from("image", json!({ "uri": "host" })).await
+    }
+
+    /// The same with what the sandbox is made from.
+    pub(crate) async fn create_from(&self, key: &str, origin: Value) -> Result<Sandbox> {
         let request = json!({
-            "image": { "uri": "host" },
+            (key): origin,
             "entrypoint": ["sleep", "infinity"],
             "resourceLimits": { "cpu": "1", "memory": "512Mi" },
             "timeout": 3600,
@@ -73,6 +78,20 @@ impl Client {
 
     pub(crate) async fn remove(&self, id: &str) -> Result<()> {
         self.lifecycle(&Method::DELETE, &format!("/sandboxes/{id}"), None).await?;
+        Ok(())
+    }
+
+    /// Keeps the files of a sandbox; returns the id of what is kept.
+    pub(crate) async fn take_snapshot(&self, sandbox: &str) -> Result<String> {
+        let path = format!("/sandboxes/{sandbox}/snapshots");
+        let taken = self.lifecycle(&Method::POST, &path, None).await?;
+        let state = taken.pointer("/status/state").and_then(Value::as_str);
+        ensure!(state == Some("Ready"), "the snapshot is {state:?}");
+        text(&taken, "id")
+    }
+
+    pub(crate) async fn delete_snapshot(&self, id: &str) -> Result<()> {
+        self.lifecycle(&Method::DELETE, &format!("/snapshots/{id}"), None).await?;
         Ok(())
     }
 

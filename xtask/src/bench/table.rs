@@ -6,6 +6,7 @@ use super::{
     daemon::{AT_ONCE, Daemon},
     life::{Changes, Many},
     sample::{Sample, milliseconds},
+    snapshots::Snapshots,
 };
 
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
@@ -20,6 +21,7 @@ pub(crate) struct Report {
     pub(crate) crowd: Duration,
     pub(crate) changes: Changes,
     pub(crate) many: Many,
+    pub(crate) snapshots: Snapshots,
     pub(crate) daemon: Daemon,
     pub(crate) namespaces_floor: Option<Sample>,
     pub(crate) loopback_floor: f64,
@@ -99,6 +101,7 @@ impl Report {
             Row::not_yet("credential proxy, added per request", "1 ms"),
         ];
         rows.extend(self.life_rows());
+        rows.extend(self.snapshot_rows());
         rows.extend(self.latency_rows());
         rows.extend(self.size_rows());
         rows
@@ -137,6 +140,28 @@ impl Report {
                 goal: "×1.5",
                 measured: format!("{} (×{slower:.1})", times(create)),
                 met: Some(slower <= 1.5),
+                ..Row::default()
+            },
+        ]
+    }
+
+    /// How long it takes to keep files, and to start with them.
+    fn snapshot_rows(&self) -> Vec<Row> {
+        let Snapshots { take, restore } = &self.snapshots;
+        vec![
+            Row {
+                promise: "snapshot of 10 MB changed, p50 / p99".to_owned(),
+                goal: "30 ms",
+                measured: times(take),
+                met: Some(take.percentile(50) <= 30.0),
+                ..Row::default()
+            },
+            Row {
+                promise: "restore → first output, p50 / p99".to_owned(),
+                goal: "12 ms",
+                measured: times(restore),
+                met: Some(restore.percentile(50) <= 12.0),
+                floor: ratio(&self.create, restore.percentile(50)),
                 ..Row::default()
             },
         ]
@@ -252,6 +277,8 @@ impl Report {
                 "private_bytes_each": self.many.private,
                 "create_to_first_output": sample(&self.many.create),
             },
+            "snapshot_of_10_mb": sample(&self.snapshots.take),
+            "restore_to_first_output": sample(&self.snapshots.restore),
             "argv_over_socket": sample(&self.daemon.argv),
             "shell_through_server": sample(&self.daemon.shell),
             "output_after_write": sample(&self.daemon.first_byte),
@@ -363,6 +390,7 @@ mod tests {
             warm: sample(),
             changes: Changes { pause: sample(), resume: sample(), remove: sample() },
             many: Many { count: 1000, private: 1024 * 1024, create: sample() },
+            snapshots: Snapshots { take: sample(), restore: sample() },
             daemon,
             namespaces_floor: None,
             loopback_floor: 4e9,
@@ -376,7 +404,7 @@ mod tests {
         assert_eq!(missed.len(), 6, "{missed:#?}");
         let widths: Vec<usize> =
             table.lines().filter(|line| line.starts_with('|')).map(|l| l.chars().count()).collect();
-        assert_eq!(widths.len(), 19);
+        assert_eq!(widths.len(), 21);
         assert!(widths.windows(2).all(|pair| pair[0] == pair[1]), "{table}");
     }
 }
