@@ -184,6 +184,13 @@ def test_what_one_sandbox_changes_no_other_from_the_same_snapshot_sees(create, k
     assert (keeper.layer(snapshot) / "srv/file").read_text() == "then\n"
 
 
+def test_a_sandbox_with_a_disk_limit_is_kept_like_any_other(create, keeper):
+    source = create(resource={"cpu": "1", "memory": "512Mi", "disk": "64Mi"})
+    lines(source, "head -c 20000000 /dev/urandom > /srv/file; sha256sum < /srv/file > /srv/sum")
+    restored = keeper.restore(keeper.keep(source))
+    assert lines(restored, "sha256sum < /srv/file | cmp - /srv/sum && echo same") == ["same"]
+
+
 def test_the_files_of_a_deleted_snapshot_go_with_the_last_sandbox(create, keeper):
     source = create()
     lines(source, "echo then > /srv/file")
