@@ -4,7 +4,10 @@ use std::{fs::File, io, os::fd::OwnedFd};
 
 use rustix::{
     process::{Signal, set_parent_process_death_signal},
-    thread::UnshareFlags,
+    thread::{
+        CapabilitiesSecureBits, UnshareFlags, capabilities_secure_bits,
+        set_capabilities_secure_bits,
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -25,24 +28,56 @@ pub struct IdBase(pub u32);
 ///
 /// The namespace lives as long as the descriptor; the process that made it is gone again.
 pub fn user_namespace(alone: &SingleThread, base: IdBase) -> io::Result<OwnedFd> {
-    match fork(alone, UnshareFlags::NEWUSER)? {
-        Fork::Child => {
-            // It must not outlive its parent, nor keep anything of it open: whoever waits for the
-            // parent's end would wait for ever.
-            set_parent_process_death_signal(Some(Signal::KILL)).ok();
-            exec::close_all(alone);
-            loop {
-                // Waits for the signal that ends it; the parent only needs its namespace.
-                rustix::event::pause();
-            }
-        }
-        Fork::Parent { child, pidfd } => {
-            let namespace = mapped(child, base);
-            rustix::process::pidfd_send_signal(&pidfd, Signal::KILL)?;
-            rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty())?;
-            namespace
-        }
+    // What is used in a namespace counts for its maker too: watches of files, locked memory, signals
+    // that wait. Made by root, one sandbox could use up what all others and the host have together.
+    let own = become_user(alone, base.0)?;
+    let forked = match fork(alone, UnshareFlags::NEWUSER) {
+        Ok(Fork::Child) => stand_by(alone),
+        Ok(Fork::Parent { child, pidfd }) => Ok((child, pidfd)),
+        Err(error) => Err(error),
+    };
+    become_self(alone, own)?;
+    let (child, pidfd) = forked?;
+    let namespace = mapped(child, base);
+    rustix::process::pidfd_send_signal(&pidfd, Signal::KILL)?;
+    rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty())?;
+    namespace
+}
+
+/// What the process does that a namespace begins with: nothing.
+fn stand_by(alone: &SingleThread) -> ! {
+    // It must not outlive its parent, nor keep anything of it open: whoever waits for the parent's
+    // end would wait for ever.
+    set_parent_process_death_signal(Some(Signal::KILL)).ok();
+    exec::close_all(alone);
+    loop {
+        // Waits for the signal that ends it; the parent only needs its namespace.
+        rustix::event::pause();
     }
+}
+
+/// Makes this process act as the user, with all the powers that it has. Answers with what it needs
+/// to act as itself again.
+fn become_user(_alone: &SingleThread, user: u32) -> io::Result<(u32, CapabilitiesSecureBits)> {
+    let own = (rustix::process::geteuid().as_raw(), capabilities_secure_bits()?);
+    set_capabilities_secure_bits(own.1 | CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+    set_effective_user(user)?;
+    Ok(own)
+}
+
+fn become_self(
+    _alone: &SingleThread,
+    (user, bits): (u32, CapabilitiesSecureBits),
+) -> io::Result<()> {
+    set_effective_user(user)?;
+    Ok(set_capabilities_secure_bits(bits)?)
+}
+
+fn set_effective_user(user: u32) -> io::Result<()> {
+    let same = libc::uid_t::MAX;
+    // SAFETY: takes numbers and touches no memory.
+    let result = unsafe { libc::syscall(libc::SYS_setresuid, same, user, same) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn mapped(child: rustix::process::Pid, base: IdBase) -> io::Result<OwnedFd> {
