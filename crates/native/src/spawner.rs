@@ -7,6 +7,7 @@ mod ahead;
 mod bounds;
 mod child;
 mod handle;
+mod masks;
 mod protocol;
 mod root;
 mod serve;

@@ -90,6 +90,7 @@ pub(super) fn build(open: &Open, kept: &[PathBuf], owner: u32) -> Result<(), Fai
     // The layers have what they need of it.
     unmount(STAGE, UnmountFlags::DETACH).step("take the stage away")?;
 
+    let covers = covers()?;
     let devices = devices::take()?;
     let root = openat(CWD, c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .step("open the root")?;
@@ -99,6 +100,9 @@ pub(super) fn build(open: &Open, kept: &[PathBuf], owner: u32) -> Result<(), Fai
     devices::mount(devices, &owner_text)?;
     let proc = mount::filesystem("proc", &[], DATA).step("make /proc")?;
     mount::attach(proc, Path::new("/proc")).step("mount /proc")?;
+    for (place, cover) in covers {
+        mount::attach(cover, &place).step("cover a part of /proc")?;
+    }
     let mut own = Vec::new();
     for (at, mode) in [("/tmp", "1777"), ("/run", "755")] {
         let Ok((place, Kind::Directory)) = paths::open(Path::new(at)) else { continue };
@@ -117,6 +121,19 @@ pub(super) fn build(open: &Open, kept: &[PathBuf], owner: u32) -> Result<(), Fai
         mount::attach_at(mount, target).step(&format!("mount {}", place.target.display()))?;
     }
     chdir("/").step("enter the root")
+}
+
+/// What covers parts of the sandbox's `/proc`, for that of the session.
+fn covers() -> Result<Vec<(PathBuf, OwnedFd)>, Failure> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").step("list the mounts")?;
+    let places = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    let places = places.filter(|place| place.starts_with("/proc/")).map(PathBuf::from);
+    places
+        .map(|place| {
+            let cover = mount::view(&place).step("take what covers a part of /proc")?;
+            Ok((place, cover))
+        })
+        .collect()
 }
 
 fn shown(source: &OwnedFd, attributes: Attributes) -> Result<OwnedFd, Failure> {

@@ -21,6 +21,7 @@ use rustix::{
 use super::{
     ahead::Namespaces,
     bounds::Bounds,
+    masks,
     protocol::{Failure, Spawn, Step},
     root,
 };
@@ -81,7 +82,7 @@ pub(super) fn become_execd(
     let Namespaces { users, network } = namespaces;
     netns::enter(alone, network).step("enter the network namespace")?;
 
-    root::enter(&spawn.root, handed.files.as_fd(), users.as_fd(), spawn.base)?;
+    let user_limits = root::enter(&spawn.root, handed.files.as_fd(), users.as_fd(), spawn.base)?;
 
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .step("open /dev/null")?;
@@ -101,8 +102,7 @@ pub(super) fn become_execd(
     exec::join_new_session_keyring(alone).step("leave the server's keys behind")?;
     // A namespace below this one would give its maker every capability again, and with them most
     // of the kernel to attack.
-    osb_sys::fs::write("/proc/sys/user/max_user_namespaces", "0")
-        .step("forbid further user namespaces")?;
+    masks::forbid_user_namespaces(&user_limits).step("forbid further user namespaces")?;
     confine::bound_powers(confine::SANDBOX).step("give up capabilities")?;
     set_no_new_privs(true).step("forbid new privileges")?;
     bounds.filter_calls(alone)?;

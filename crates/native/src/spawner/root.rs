@@ -20,7 +20,10 @@ use rustix::{
     process::{chdir, pivot_root},
 };
 
-use super::protocol::{Failure, RootPlan, Step};
+use super::{
+    masks,
+    protocol::{Failure, RootPlan, Step},
+};
 
 /// Character devices that every program expects, with their numbers.
 const DEVICES: [(&str, u32, u32); 6] = [
@@ -46,15 +49,17 @@ const DATA: Attributes = Attributes::MOUNT_ATTR_NOSUID
     .union(Attributes::MOUNT_ATTR_NOEXEC);
 
 /// Builds the root of the sandbox and moves this process into it; the host's mounts are gone then.
+///
+/// Answers with the settings of user namespaces, which are read-only at their place in `/proc`.
 pub(super) fn enter(
     plan: &RootPlan,
     files: BorrowedFd<'_>,
     users: BorrowedFd<'_>,
     base: IdBase,
-) -> Result<(), Failure> {
-    let tmpfs = mount::filesystem("tmpfs", &[FsOption::Text("mode", "700")], DATA)
+) -> Result<OwnedFd, Failure> {
+    let stage = mount::filesystem("tmpfs", &[FsOption::Text("mode", "700")], DATA)
         .step("make a file system for the layers")?;
-    mount::attach(tmpfs, &plan.stage).step("mount the stage")?;
+    mount::attach(&stage, &plan.stage).step("mount the stage")?;
     let root = plan.stage.join("root");
     fs::create_dir(&root, 0o755).step("make the new root")?;
 
@@ -64,10 +69,12 @@ pub(super) fn enter(
         show(path, &inside(&root, path))?;
     }
     let proc = mount::filesystem("proc", &[], DATA).step("make /proc")?;
-    mount::attach(proc, &root.join("proc")).step("mount /proc")?;
+    mount::attach(&proc, &root.join("proc")).step("mount /proc")?;
+    let user_limits = masks::open(&proc, "sys/user").step("open the limits of users")?;
     let sysfs =
         mount::filesystem("sysfs", &[], DATA | Attributes::MOUNT_ATTR_RDONLY).step("make /sys")?;
-    mount::attach(sysfs, &root.join("sys")).step("mount /sys")?;
+    mount::attach(&sysfs, &root.join("sys")).step("mount /sys")?;
+    masks::cover(&plan.stage, &stage, &proc, &sysfs)?;
     devices(&root.join("dev"), base)?;
 
     chdir(&root).step("enter the new root")?;
@@ -75,7 +82,8 @@ pub(super) fn enter(
     // from there; no directory for it is needed. See pivot_root(2).
     pivot_root(".", ".").step("make it the root")?;
     unmount(".", UnmountFlags::DETACH).step("leave the host's mounts")?;
-    chdir("/").step("enter the root")
+    chdir("/").step("enter the root")?;
+    Ok(user_limits)
 }
 
 /// The overlay of the image's layers below the sandbox's own files.
