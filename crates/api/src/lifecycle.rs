@@ -14,6 +14,7 @@ mod service;
 mod snapshot;
 mod template;
 mod time;
+mod usage;
 mod volume;
 
 pub use create::{CreateSandboxRequest, CredentialProxy, ImageAuth, ImageSpec, Platform};
@@ -38,4 +39,5 @@ pub use template::{
     TemplatePhase, TemplateStatus,
 };
 pub use time::{InvalidTime, Time};
+pub use usage::SandboxUsage;
 pub use volume::{HostVolume, OssfsVersion, OssfsVolume, PvcVolume, Volume};

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use osb_core::Runtime;
+use osb_core::{Memory, Runtime};
 use osb_native::{Check, Native, PoolConfig};
 
 use crate::{doctor, failure::Failure};
@@ -26,14 +26,21 @@ pub(crate) enum Kind {
     Kubernetes,
 }
 
+/// What operators say about sandboxes on this host.
+#[derive(Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) pools: Vec<PoolConfig>,
+    pub(crate) default_disk: Option<Memory>,
+}
+
 /// Starts the runtime, or says what it lacks.
 pub(crate) async fn start(
     kind: Kind,
     data_dir: &Path,
-    pools: Vec<PoolConfig>,
+    host: Settings,
 ) -> Result<Arc<dyn Runtime>, Failure> {
     match kind {
-        Kind::Native => native(data_dir, pools).await,
+        Kind::Native => native(data_dir, host).await,
         Kind::Docker | Kind::Kubernetes => Err(Failure::Usage(
             "this version runs sandboxes on this host only: use --runtime native".to_owned(),
         )),
@@ -72,13 +79,14 @@ fn config(data_dir: PathBuf) -> osb_native::Config {
     }
 }
 
-async fn native(data_dir: &Path, pools: Vec<PoolConfig>) -> Result<Arc<dyn Runtime>, Failure> {
+async fn native(data_dir: &Path, host: Settings) -> Result<Arc<dyn Runtime>, Failure> {
     let checks = checks(data_dir);
     if !checks.iter().all(Check::is_ok) {
         return Err(Failure::Unfit(doctor::describe(&checks)));
     }
     // Beside the server's own files: each locks its directory for itself.
-    let config = osb_native::Config { pools, ..config(data_dir.join("native")) };
+    let Settings { pools, default_disk } = host;
+    let config = osb_native::Config { pools, default_disk, ..config(data_dir.join("native")) };
     let native = Native::start(config, osb_bundle::EXECD).await.map_err(|source| {
         Failure::Machine { doing: "cannot start the native runtime", source: source.into() }
     })?;

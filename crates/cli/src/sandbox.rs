@@ -8,6 +8,7 @@ mod ls;
 mod pause;
 mod renew;
 mod rm;
+mod stats;
 
 use crate::{env::Environment, failure::Failure, output::Output};
 
@@ -20,6 +21,8 @@ pub(crate) enum Command {
     Ls(ls::Args),
     /// Show one sandbox
     Get(get::Args),
+    /// Show what sandboxes use
+    Stats(stats::Args),
     /// Remove sandboxes
     #[command(visible_alias = "kill")]
     Rm(rm::Args),
@@ -47,6 +50,7 @@ pub(crate) async fn main(
         Command::Create(args) => create::main(args, environment, output).await,
         Command::Ls(args) => ls::main(args, environment, output).await,
         Command::Get(args) => get::main(args, environment, output).await,
+        Command::Stats(args) => stats::main(args, environment, output).await,
         Command::Rm(args) => rm::main(args, environment, output).await,
         Command::Exec(args) => exec::main(args, environment, output).await,
         Command::Endpoint(args) => endpoint::main(args, environment, output).await,

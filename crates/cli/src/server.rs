@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use osb_core::SystemClock;
+use osb_core::{Memory, SystemClock};
 use osb_server::{ApiKeySource, AuthMode, Config, ConfigError, Overrides, RawConfig, Server};
 use serde::Deserialize;
 
@@ -45,8 +45,10 @@ pub(crate) async fn main(
     let reader = logging::start(environment)?;
     let mut signals = Signals::listen_but_to_hangups()?;
     let config = settings(&args, environment, User::current())?;
-    let pools = pools::checked(file(&args)?.pool)?;
-    let runtime = runtime::start(args.runtime, &config.data_dir, pools).await?;
+    let File { pool, native, .. } = file(&args)?;
+    let host =
+        runtime::Settings { pools: pools::checked(pool)?, default_disk: native.default_disk()? };
+    let runtime = runtime::start(args.runtime, &config.data_dir, host).await?;
     let clock = Arc::new(SystemClock);
     let server = Server::start(config, Arc::clone(&runtime), clock).await.map_err(|source| {
         Failure::Machine { doing: "cannot start the server", source: source.into() }
@@ -73,7 +75,25 @@ struct File {
     #[serde(default)]
     server: RawConfig,
     #[serde(default)]
+    native: RawNative,
+    #[serde(default)]
     pool: Vec<RawPool>,
+}
+
+/// The table `[native]`, about sandboxes on this host.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawNative {
+    /// How much a sandbox may write that does not say, such as `10Gi`; as much as there is if
+    /// absent. Since 0.1.
+    default_disk: Option<String>,
+}
+
+impl RawNative {
+    fn default_disk(&self) -> Result<Option<Memory>, Failure> {
+        let parsed = self.default_disk.as_deref().map(str::parse).transpose();
+        parsed.map_err(|error| Failure::Usage(format!("native.default-disk: {error}")))
+    }
 }
 
 /// The configuration file, or what holds without one.
@@ -169,6 +189,15 @@ mod tests {
         assert!(settings(&args(&["--no-auth"]), &empty, User::Root).is_ok());
         let open = args(&["--no-auth", "--listen", "0.0.0.0:8080"]);
         assert!(matches!(settings(&open, &empty, User::Root), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn the_disk_of_sandboxes_that_do_not_say_is_an_amount() {
+        let parse = |text: &str| toml::from_str::<File>(text).unwrap().native.default_disk();
+        let ten = Some(Memory::from_bytes(10 << 30));
+        assert_eq!(parse("[native]\ndefault-disk = '10Gi'").unwrap(), ten);
+        assert_eq!(parse("").unwrap(), None);
+        assert!(matches!(parse("[native]\ndefault-disk = 'all'"), Err(Failure::Usage(_))));
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub enum StartError {
     Images(#[source] ImageError),
     #[error("cannot use control groups")]
     Groups(#[source] io::Error),
+    #[error("sandboxes that do not say cannot have the disk that is configured")]
+    Disk(#[source] io::Error),
     #[error("cannot prepare execd")]
     Execd(#[source] io::Error),
 }
@@ -149,6 +151,9 @@ impl Native {
         let lock = lock(&config.data_dir)?;
         let images = Images::open(config.data_dir.join("images")).map_err(StartError::Images)?;
         let disks = Disks::open(&config.data_dir).map_err(StartError::Data)?;
+        if let Some(limit) = config.default_disk {
+            disks.check(limit).map_err(|unable| StartError::Disk(io::Error::other(unable)))?;
+        }
         let layout = Layout::find().map_err(StartError::Groups)?;
         layout
             .prepare(&config.cgroup_parent)

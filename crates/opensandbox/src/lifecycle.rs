@@ -7,7 +7,7 @@ use osb_api::{
     lifecycle::{
         CreateSandboxRequest, CreateSandboxResponse, Endpoint, ListSandboxesQuery,
         ListSandboxesResponse, MetadataPatch, RenewExpirationRequest, RenewExpirationResponse,
-        Sandbox, Time,
+        Sandbox, SandboxUsage, Time,
     },
     ports,
 };
@@ -53,6 +53,12 @@ impl Lifecycle {
 
     pub async fn get(&self, id: &str) -> Result<Sandbox, ClientError> {
         self.transport.fetch(self.call("look up a sandbox", Method::GET, &path(id, ""))).await
+    }
+
+    /// What a sandbox uses that runs or is paused. An extension: not every server tells it.
+    pub async fn usage(&self, id: &str) -> Result<SandboxUsage, ClientError> {
+        let call = self.call("look up what a sandbox uses", Method::GET, &path(id, "/usage"));
+        self.transport.fetch(call).await
     }
 
     /// One page of sandboxes, newest first.

@@ -13,7 +13,8 @@ mod watch;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use osb_core::{Clock, PoolStatus, Runtime};
+use osb_api::SandboxId;
+use osb_core::{Clock, PoolStatus, Runtime, RuntimeError, Used};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -58,6 +59,11 @@ impl Reconciler {
     /// Whether sandboxes can be paused here at all.
     pub(crate) fn can_pause(&self) -> bool {
         self.0.runtime.pause().is_some()
+    }
+
+    /// What a sandbox uses, or why that is not known; without a reason, the runtime never knows.
+    pub(crate) async fn usage(&self, id: SandboxId) -> Result<Used, Option<RuntimeError>> {
+        self.0.runtime.usage().ok_or(None)?.usage(id).await.map_err(Some)
     }
 
     /// What the runtime keeps started for those who will ask.

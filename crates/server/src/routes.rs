@@ -31,6 +31,7 @@ pub(crate) fn router(app: &App) -> Router {
             .route(&at("/sandboxes/{id}/metadata"), patch(sandboxes::metadata))
             .route(&at("/sandboxes/{id}/pause"), post(sandboxes::pause))
             .route(&at("/sandboxes/{id}/resume"), post(sandboxes::resume))
+            .route(&at("/sandboxes/{id}/usage"), get(sandboxes::usage))
             .route(&at("/sandboxes/{id}/renew-expiration"), post(sandboxes::renew))
             .route(&at("/sandboxes/{id}/snapshots"), post(snapshots::create))
             .route(&at("/snapshots"), get(snapshots::list))

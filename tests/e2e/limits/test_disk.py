@@ -127,6 +127,23 @@ def test_a_full_disk_is_told_and_everything_else_goes_on(sandbox, server):
     wait_for("blocks are given back", lambda: taken(server, sandbox) <= LIMIT / 2)
 
 
+def test_what_is_written_is_told(sandbox, server):
+    def used():
+        answer = server.call("GET", f"/v1/sandboxes/{sandbox.id}/usage")
+        assert answer.status == 200, answer
+        return answer.json()
+
+    before = used()
+    assert before["memoryBytes"] > 0 and before["processes"] >= 2, before
+    sandbox.commands.run("head -c 20M /dev/zero > /large")
+    after = used()
+    assert 20 * MIB <= after["diskBytes"] - before["diskBytes"] <= 21 * MIB, (before, after)
+    assert after["cpuTimeMs"] >= before["cpuTimeMs"]
+    assert after["memoryPeakBytes"] >= after["memoryBytes"]
+    sandbox.pause()
+    assert used()["diskBytes"] == after["diskBytes"]
+
+
 def test_a_sandbox_has_so_many_files_and_no_more(sandbox):
     sandbox.files.write_file("/dev/shm/many.py", MANY_FILES)
     count, reason = lines(sandbox, "python3 /dev/shm/many.py")[0].split(" ", 1)
@@ -162,7 +179,8 @@ def test_a_disk_that_is_filled_over_and_over_costs_no_memory_and_no_neighbour(cr
         hog.files.write_file("/dev/shm/stop", "")
         churning.join()
     assert statistics.median(ratios) < 2, ratios
-    assert hog.get_info().status.state == "Running"
+    status = hog.get_info().status
+    assert status.state == "Running" and "memory" not in status.message, status
 
 
 def test_a_limit_and_its_files_survive_the_server_and_a_pause(sandbox, server):

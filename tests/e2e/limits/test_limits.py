@@ -104,7 +104,17 @@ def test_a_program_that_takes_all_memory_is_killed_and_nothing_else(sandbox):
         assert execution.error.traceback == ["signal: killed"], execution.error
         answers(sandbox)
     assert lines(sandbox, "echo alive") == ["alive"]
-    assert sandbox.get_info().status.state == "Running"
+    status = sandbox.get_info().status
+    assert status.state == "Running"
+    assert "processes were ended for lack of memory" in status.message, status
+
+
+def test_an_entrypoint_that_takes_all_memory_is_told_as_such(create):
+    entrypoint = ["sh", "-c", "while [ ! -e /go ]; do sleep 0.05; done; exec tail /dev/zero"]
+    sandbox = create(resource={"cpu": "1", "memory": "64Mi"}, entrypoint=entrypoint)
+    sandbox.files.write_file("/go", "")
+    wait_for("it has ended", lambda: sandbox.get_info().status.state == "Failed")
+    assert sandbox.get_info().status.reason == "OUT_OF_MEMORY"
 
 
 def test_lack_of_memory_ends_whatever_was_started_before_execd(sandbox):

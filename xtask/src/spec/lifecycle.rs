@@ -96,6 +96,14 @@ fn sandboxes() -> Vec<Operation> {
             .body(merge_patch())
             .answers(200, "The sandbox as it now is.", one::<wire::Sandbox>())
             .errors(&[400, 401, 403, 404, 409, 500]),
+        get("getSandboxUsage", "/sandboxes/{sandboxId}/usage", "What it uses")
+            .describe(
+                "Of a sandbox that runs or is paused. An extension of this server: other servers \
+                 do not have it.",
+            )
+            .tag("sandboxes")
+            .answers(200, "What it uses now.", one::<wire::SandboxUsage>())
+            .errors(&[401, 403, 404, 409, 500, 501]),
         post("renewExpiration", "/sandboxes/{sandboxId}/renew-expiration", "Move the expiry")
             .tag("sandboxes")
             .body(one::<wire::RenewExpirationRequest>())

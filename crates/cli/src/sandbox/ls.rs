@@ -47,7 +47,7 @@ pub(crate) async fn main(
     Ok(0)
 }
 
-async fn all(
+pub(super) async fn all(
     lifecycle: &Lifecycle,
     state: Vec<String>,
     metadata: BTreeMap<String, String>,

@@ -3,6 +3,7 @@
 mod change;
 mod list;
 mod pause;
+mod usage;
 
 use axum::{Json as JsonBody, extract::State};
 use http::{HeaderName, StatusCode, Uri, header};
@@ -16,6 +17,7 @@ pub(super) use self::{
     change::{metadata, renew},
     list::list,
     pause::{pause, resume},
+    usage::usage,
 };
 use crate::{
     admission,

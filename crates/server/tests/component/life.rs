@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use crate::harness::{TestServer, with};
+use crate::harness::{TestServer, wait_for, with};
 
 #[tokio::test]
 async fn a_new_sandbox_runs_and_is_described_in_full() {
@@ -52,6 +52,38 @@ async fn a_new_sandbox_runs_and_is_described_in_full() {
     assert_eq!(env, [("A", "1"), ("OPENSANDBOX_ID", id.as_str())]);
     assert_eq!(spec.resources.cpu.map(osb_core::Cpu::millis), Some(500));
     assert_eq!(spec.resources.memory.map(osb_core::Memory::bytes), Some(512 << 20));
+}
+
+#[tokio::test]
+async fn a_sandbox_tells_what_it_uses_until_it_has_ended() {
+    let server = TestServer::start().await;
+    let id = server.create_from(with(json!({"resourceLimits": {"disk": "1Gi"}}))).await;
+    let path = format!("/v1/sandboxes/{id}/usage");
+    let answer = server.get(&path).await;
+    assert_eq!(answer.status, 200);
+    let used = json!({"cpuTimeMs": 5, "memoryBytes": 1 << 20, "memoryPeakBytes": 2 << 20,
+                      "processes": 2, "diskBytes": 4096});
+    assert_eq!(answer.json(), used);
+    server.world.runtime.end(id.parse().expect("an id"), osb_core::Exit::Code(0));
+    server.get(&path).await.refusal(409, "DOCKER::SANDBOX_NOT_RUNNING");
+    let absent = format!("/v1/sandboxes/{}/usage", osb_api::SandboxId::random());
+    server.get(&absent).await.refusal(404, "DOCKER::SANDBOX_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn a_sandbox_that_lacks_memory_says_so_and_runs_on() {
+    let server = TestServer::start().await;
+    let id = server.create().await;
+    let path = format!("/v1/sandboxes/{id}");
+    for words in ["one process was ended", "2 processes were ended"] {
+        server.world.runtime.run_out_of_memory(id.parse().expect("an id"));
+        wait_for("the status tells it", || async {
+            let status = server.get(&path).await.json()["status"].clone();
+            let message = status["message"].as_str().unwrap_or_default();
+            status["state"] == "Running" && message.contains(words)
+        })
+        .await;
+    }
 }
 
 #[tokio::test]
