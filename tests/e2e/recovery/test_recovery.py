@@ -128,6 +128,10 @@ BODY = {
 }
 
 
+# The same with a file system of its own.
+LIMITED = BODY | {"resourceLimits": {"cpu": "1", "memory": "256Mi", "disk": "64Mi"}}
+
+
 def spawners(server: Server) -> list[int]:
     """The helper processes of this server, and whatever they left behind."""
     assert server.process is not None
@@ -145,7 +149,7 @@ def test_a_server_whose_helper_is_killed_again_and_again_goes_on(server, traces)
 
     def ask_on_and_on() -> None:
         while not ending.is_set():
-            made = server.call("POST", "/v1/sandboxes", BODY)
+            made = server.call("POST", "/v1/sandboxes", LIMITED)
             if made.status == 202:
                 server.call("DELETE", f"/v1/sandboxes/{made.json()['id']}")
 
@@ -178,7 +182,8 @@ def test_killed_again_and_again_in_the_middle_of_work(server, traces):
     def ask_many() -> None:
         for number in range(12):
             try:
-                made = server.call("POST", "/v1/sandboxes", BODY, timeout=5)
+                body = LIMITED if number % 3 == 0 else BODY
+                made = server.call("POST", "/v1/sandboxes", body, timeout=5)
                 if number % 2:
                     server.call("DELETE", f"/v1/sandboxes/{made.json()['id']}", timeout=5)
             except (OSError, ValueError, KeyError):

@@ -49,6 +49,16 @@ class Traces:
         table = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
         return [line for line in table if str(self.server.data_dir) in line]
 
+    def devices(self) -> list[str]:
+        """Block devices that are files of sandboxes, deleted ones included."""
+        found = []
+        for path in pathlib.Path("/sys/block").glob("loop*/loop/backing_file"):
+            try:
+                found.append(path.read_text().strip())
+            except OSError:
+                continue
+        return [file for file in found if str(self.server.data_dir) in file]
+
     def cgroups(self) -> list[str]:
         # A walk that does not mind what vanishes under it: others remove theirs meanwhile.
         trees = [tree / "opensandbox" for tree in (CGROUPS, *CGROUPS.iterdir())]
@@ -67,6 +77,7 @@ class Traces:
         kinds = {
             "processes": [f"{id} {command(id)}" for id in self.processes()],
             "mounts": self.mounts(),
+            "devices": self.devices(),
             "cgroups": self.cgroups(),
             "namespaces": sorted(self.inhabited()),
             "directories": [str(path) for path in self.directories()],
