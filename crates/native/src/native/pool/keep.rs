@@ -30,7 +30,7 @@ impl Native {
     /// Begins to keep the pools full, if there are any.
     pub(in super::super) fn keep_pools(&self) {
         if !self.inner.pools.is_empty() {
-            self.inner.tasks.spawn(keep(Arc::downgrade(&self.inner)));
+            self.inner.pools.keeping.spawn(keep(Arc::downgrade(&self.inner)));
         }
     }
 
@@ -72,16 +72,20 @@ impl Native {
 
     /// Clears away all that wait, as far as it can be done in a moment.
     pub(in super::super) async fn empty_pools(&self) {
-        let all = self.inner.pools.close();
-        if all.is_empty() {
+        let pools = &self.inner.pools;
+        if pools.is_empty() {
             return;
         }
+        let all = pools.close();
+        pools.keeping.close();
         let clearing = async {
             for warm in all {
                 if let Err(error) = self.discard(warm).await {
                     tracing::warn!(%error, "cannot clear a warm sandbox");
                 }
             }
+            // The one that is being started is cleared by whoever starts it.
+            pools.keeping.wait().await;
             self.deleted().await;
         };
         // What is left ends by itself, and the next server clears it away.

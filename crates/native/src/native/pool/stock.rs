@@ -10,7 +10,7 @@ use osb_api::SandboxId;
 use osb_core::{ImageName, Memory, PoolStatus, SandboxSpec};
 use osb_image::Rootfs;
 use tokio::{sync::Notify, time::Instant};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{PoolConfig, Warm};
 
@@ -25,6 +25,8 @@ pub(in super::super) struct Pools {
     /// There may be something to do for the keeper.
     changed: Arc<Notify>,
     closed: CancellationToken,
+    /// The keeper.
+    pub(super) keeping: TaskTracker,
     /// How much each of them may write.
     disk: Option<Memory>,
 }
@@ -84,6 +86,7 @@ impl Pools {
             stock: Arc::new(Mutex::new(stock)),
             changed: Arc::default(),
             closed: CancellationToken::new(),
+            keeping: TaskTracker::new(),
             disk,
         }
     }
