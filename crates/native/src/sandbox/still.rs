@@ -11,6 +11,10 @@ use super::Place;
 
 /// How long its processes may take to stop: one that waits for a disk stops after that.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait at most before looking again.
+const LONGEST_LOOK: Duration = Duration::from_millis(5);
+/// Long enough for a new process to become another program.
+const MOMENT: Duration = Duration::from_micros(200);
 /// In `sandboxes/<id>`: says that it is stopped, but not paused.
 const MARK: &str = "still";
 
@@ -55,7 +59,14 @@ impl Place {
             }
             // Version 1 of control groups tells nobody when.
             thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(5));
+            pause = (pause * 2).min(LONGEST_LOOK);
+            if pause == LONGEST_LOOK {
+                // A process that has made another by vfork waits for it and does not stop, and the
+                // other is stopped before it has become another program: both go on for a moment.
+                self.group.thaw().map_err(io::Error::other)?;
+                thread::sleep(MOMENT);
+                self.group.freeze().map_err(io::Error::other)?;
+            }
         }
         Ok(())
     }
