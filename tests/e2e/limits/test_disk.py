@@ -153,32 +153,35 @@ def test_a_sandbox_has_so_many_files_and_no_more(sandbox):
     sandbox.files.write_file("/more", "x")
 
 
-def test_a_disk_that_is_filled_over_and_over_costs_no_memory_and_no_neighbour(create):
-    hog = create(resource={"cpu": "1", "memory": "128Mi", "disk": "512Mi"})
+def test_a_disk_that_is_filled_over_and_over_costs_no_memory_and_no_neighbour(create, server):
+    # Half a processor: this is about the disk, and there may be no more than two.
+    hog = create(resource={"cpu": "500m", "memory": "128Mi", "disk": "512Mi"})
     neighbour = create(resource={"cpu": "1", "memory": "128Mi", "disk": "64Mi"})
     hog.files.write_file("/dev/shm/churn.py", CHURN)
+    churning = threading.Thread(target=lambda: hog.commands.run("exec python3 /dev/shm/churn.py"))
+    churning.start()
+    wait_for("it writes", lambda: room(hog) < 400 * MIB)
 
     def latency() -> float:
-        taken = []
-        for _ in range(10):
-            begun = time.perf_counter()
-            assert neighbour.commands.run("echo x > /written").exit_code == 0
-            taken.append(time.perf_counter() - begun)
-        return statistics.median(taken)
+        begun = time.perf_counter()
+        assert neighbour.commands.run("echo x > /written").exit_code == 0
+        return time.perf_counter() - begun
+
+    def turn(verb: str) -> None:
+        assert server.call("POST", f"/v1/sandboxes/{hog.id}/{verb}").status == 202
 
     latency()
-    ratios = []
-    for _ in range(5):
-        quiet = latency()
-        churning = threading.Thread(
-            target=lambda: hog.commands.run("rm -f /dev/shm/stop; exec python3 /dev/shm/churn.py")
-        )
-        churning.start()
-        wait_for("it writes", lambda: room(hog) < 400 * MIB)
-        ratios.append(latency() / quiet)
-        hog.files.write_file("/dev/shm/stop", "")
-        churning.join()
-    assert statistics.median(ratios) < 2, ratios
+    # In turns, so that whatever else this machine does slows both alike.
+    quiet, beside = [], []
+    for _ in range(8):
+        beside += [latency() for _ in range(8)]
+        turn("pause")
+        quiet += [latency() for _ in range(8)]
+        turn("resume")
+    hog.files.write_file("/dev/shm/stop", "")
+    churning.join()
+    ratio = statistics.median(beside) / statistics.median(quiet)
+    assert ratio < 2, (ratio, sorted(quiet), sorted(beside))
     status = hog.get_info().status
     assert status.state == "Running" and "memory" not in status.message, status
 
