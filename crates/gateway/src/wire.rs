@@ -77,10 +77,11 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
+        let written = match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
             Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
-        }
+        };
+        written.map(|written| heard(written, buf.len()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -102,13 +103,50 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
+        let written = match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-        }
+        };
+        written.map(|written| heard(written, bufs.iter().map(|buf| buf.len()).sum()))
     }
 
     fn is_write_vectored(&self) -> bool {
         true
+    }
+}
+
+/// A service may answer before it has read the whole request, and listen no more. What it does not
+/// hear is lost, but its answer is not: whether there is one, reading tells.
+fn heard(written: io::Result<usize>, all: usize) -> io::Result<usize> {
+    match written {
+        Err(error) if is_deaf(&error) => Ok(all),
+        written => written,
+    }
+}
+
+fn is_deaf(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_is_read_although_nobody_hears_the_rest_of_the_request() {
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut wire = Wire::new(Dialled::Unix(ours)).unwrap();
+        wire.write_all(b"head").await.unwrap();
+        theirs.write_all(b"enough").unwrap();
+        drop(theirs);
+        wire.write_all(b"body").await.unwrap();
+        let mut read = [0; 6];
+        wire.read_exact(&mut read).await.unwrap();
+        assert_eq!(&read, b"enough");
+        assert!(wire.read_u8().await.is_err(), "and then nothing comes");
     }
 }
