@@ -5,6 +5,7 @@
 
 mod age;
 mod data_dir;
+mod deletion;
 mod doctor;
 mod ending;
 mod env;
