@@ -37,10 +37,11 @@ impl Native {
     /// Starts a sandbox that waits for its purpose.
     async fn warm_up(&self, image: &ImageName) -> io::Result<()> {
         let rootfs = self.inner.images.find(image).map_err(io::Error::other)?.clone();
+        let (channel, theirs) = message::channel()?;
+        // Last, for nobody gives them back if anything before the start fails.
         let base = self.known().take_ids().map_err(io::Error::other)?;
         let id = SandboxId::random();
         let place = self.place_in(&self.pool_directory(), id);
-        let (channel, theirs) = message::channel()?;
         let spec = SandboxSpec::new(id, image.clone(), Vec::new(), Token::new(""));
         let disk = self.inner.config.default_disk;
         let state = State { spec, base, disk, group: None };
