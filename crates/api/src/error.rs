@@ -133,6 +133,31 @@ pub mod codes {
         TEMPLATE_NOT_SUPPORTED = "FSB::API_NOT_SUPPORTED",
         /// The server has no diagnostics.
         DIAGNOSTICS_NOT_IMPLEMENTED = "DIAGNOSTICS_NOT_IMPLEMENTED",
+
+        /// The name of a volume is no DNS label.
+        VOLUME_INVALID_NAME = "VOLUME::INVALID_NAME",
+        /// Two volumes of a sandbox have the same name.
+        VOLUME_DUPLICATE_NAME = "VOLUME::DUPLICATE_NAME",
+        /// A volume says not exactly once where it comes from, or asks for what that cannot have.
+        VOLUME_INVALID_BACKEND = "VOLUME::INVALID_BACKEND",
+        /// A volume cannot be mounted where it should be.
+        VOLUME_INVALID_MOUNT_PATH = "VOLUME::INVALID_MOUNT_PATH",
+        /// The part of a volume is no path within it.
+        VOLUME_INVALID_SUB_PATH = "VOLUME::INVALID_SUB_PATH",
+        /// The path of the host is no plain absolute path.
+        VOLUME_INVALID_HOST_PATH = "VOLUME::INVALID_HOST_PATH",
+        /// The operator did not allow this path of the host.
+        VOLUME_HOST_PATH_NOT_ALLOWED = "VOLUME::HOST_PATH_NOT_ALLOWED",
+        /// The path of the host leads nowhere.
+        VOLUME_HOST_PATH_NOT_FOUND = "VOLUME::HOST_PATH_NOT_FOUND",
+        /// The name of a kept volume breaks the rules.
+        VOLUME_INVALID_PVC_NAME = "VOLUME::INVALID_PVC_NAME",
+        /// No kept volume has this name.
+        VOLUME_PVC_NOT_FOUND = "VOLUME::PVC_NOT_FOUND",
+        /// This server has no volumes of that kind.
+        VOLUME_UNSUPPORTED_BACKEND = "VOLUME::UNSUPPORTED_BACKEND",
+        /// A sandbox uses the volume.
+        VOLUME_IN_USE = "VOLUME::IN_USE",
     }
 }
 

@@ -40,4 +40,4 @@ pub use template::{
 };
 pub use time::{InvalidTime, Time};
 pub use usage::SandboxUsage;
-pub use volume::{HostVolume, OssfsVersion, OssfsVolume, PvcVolume, Volume};
+pub use volume::{HostVolume, OssfsVersion, OssfsVolume, PvcVolume, TmpfsVolume, Volume};

@@ -25,9 +25,11 @@ mod server;
 mod signals;
 mod snapshot;
 mod spec;
+mod storage;
 mod table;
 mod target;
 mod version;
+mod volume;
 
 use std::{
     fs::File,

@@ -31,6 +31,8 @@ pub(crate) enum Kind {
 pub(crate) struct Settings {
     pub(crate) pools: Vec<PoolConfig>,
     pub(crate) default_disk: Option<Memory>,
+    /// The directories that sandboxes may be shown.
+    pub(crate) host_paths: Vec<PathBuf>,
 }
 
 /// Starts the runtime, or says what it lacks.
@@ -76,6 +78,7 @@ fn config(data_dir: PathBuf) -> osb_native::Config {
         spawner: vec!["/proc/self/exe".to_owned(), SPAWNER.to_owned()],
         default_disk: None,
         pools: Vec::new(),
+        host_paths: Vec::new(),
     }
 }
 
@@ -85,8 +88,9 @@ async fn native(data_dir: &Path, host: Settings) -> Result<Arc<dyn Runtime>, Fai
         return Err(Failure::Unfit(doctor::describe(&checks)));
     }
     // Beside the server's own files: each locks its directory for itself.
-    let Settings { pools, default_disk } = host;
-    let config = osb_native::Config { pools, default_disk, ..config(data_dir.join("native")) };
+    let Settings { pools, default_disk, host_paths } = host;
+    let config =
+        osb_native::Config { pools, default_disk, host_paths, ..config(data_dir.join("native")) };
     let native = Native::start(config, osb_bundle::EXECD).await.map_err(|source| {
         Failure::Machine { doing: "cannot start the native runtime", source: source.into() }
     })?;

@@ -15,6 +15,7 @@ use crate::{
     pools::{self, RawPool},
     runtime::{self, Kind},
     signals::{Interrupts as _, Signals},
+    storage::Storage,
 };
 
 #[derive(Debug, clap::Args)]
@@ -45,9 +46,12 @@ pub(crate) async fn main(
     let reader = logging::start(environment)?;
     let mut signals = Signals::listen_but_to_hangups()?;
     let config = settings(&args, environment, User::current())?;
-    let File { pool, native, .. } = file(&args)?;
-    let host =
-        runtime::Settings { pools: pools::checked(pool)?, default_disk: native.default_disk()? };
+    let File { pool, native, storage, .. } = file(&args)?;
+    let host = runtime::Settings {
+        pools: pools::checked(pool)?,
+        default_disk: native.default_disk()?,
+        host_paths: storage.host_paths(&config.data_dir)?,
+    };
     let runtime = runtime::start(args.runtime, &config.data_dir, host).await?;
     let clock = Arc::new(SystemClock);
     let server = Server::start(config, Arc::clone(&runtime), clock).await.map_err(|source| {
@@ -78,6 +82,8 @@ struct File {
     native: RawNative,
     #[serde(default)]
     pool: Vec<RawPool>,
+    #[serde(default)]
+    storage: Storage,
 }
 
 /// The table `[native]`, about sandboxes on this host.

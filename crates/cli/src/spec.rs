@@ -3,7 +3,10 @@
 use opensandbox::{Sandbox, api::lifecycle::CreateSandboxRequest};
 use osb_core::{Cpu, Memory};
 
-use crate::pair::{self, Pair};
+use crate::{
+    pair::{self, Pair},
+    volume::{self, Mount, Scratch},
+};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Spec {
@@ -28,6 +31,13 @@ pub(crate) struct Spec {
     /// Limit on what the sandbox writes, such as 512Mi or 10Gi; without one, the server's
     #[arg(long, value_name = "BYTES", value_parser = amount::<Memory>, help_heading = "Sandbox")]
     disk: Option<String>,
+    /// Show a directory of the server's host (/SOURCE) or a volume that the server keeps (NAME) at
+    /// a path of the sandbox; may be repeated
+    #[arg(short, long = "volume", value_name = "SOURCE:PATH[:ro]", help_heading = "Sandbox")]
+    volume: Vec<Mount>,
+    /// Put memory at a path of the sandbox, such as /scratch:64Mi; may be repeated
+    #[arg(long, value_name = "PATH:SIZE", help_heading = "Sandbox")]
+    tmpfs: Vec<Scratch>,
 }
 
 impl Spec {
@@ -51,6 +61,7 @@ impl Spec {
             resource_limits: Some(limits.collect()),
             image: request.image.filter(|_| self.snapshot.is_none()),
             snapshot_id: self.snapshot.clone(),
+            volumes: volume::to_request(&self.volume, &self.tmpfs),
             ..request
         }
     }

@@ -15,6 +15,7 @@ mod spec;
 mod state;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+mod volume;
 
 pub use chain::Chain;
 pub use clock::{Clock, SystemClock};
@@ -25,5 +26,6 @@ pub use runtime::{
     Dialled, Exit, Kept, Observed, ObservedState, Pause, PoolStatus, Runtime, RuntimeError,
     Snapshots, Usage, Used,
 };
-pub use spec::{ImageName, Resources, SandboxSpec, Token, Volume, VolumeSource};
+pub use spec::{ImageName, Resources, SandboxSpec, Token};
 pub use state::{Phase, Reason, Status};
+pub use volume::{KeptVolume, Volume, VolumeProblem, VolumeSource, Volumes, is_volume_name};

@@ -5,7 +5,7 @@ use futures_core::stream::BoxStream;
 use osb_api::{SandboxId, SnapshotId};
 use serde::{Deserialize, Serialize};
 
-use crate::{ImageName, SandboxSpec};
+use crate::{ImageName, SandboxSpec, VolumeProblem, Volumes};
 
 /// A place where sandboxes run: this host, a Docker daemon, a Kubernetes cluster.
 ///
@@ -61,6 +61,11 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// The power to tell what a sandbox uses, if this runtime has it.
     fn usage(&self) -> Option<&dyn Usage> {
+        None
+    }
+
+    /// The power to keep volumes under names, if this runtime has it.
+    fn volumes(&self) -> Option<&dyn Volumes> {
         None
     }
 }
@@ -197,6 +202,9 @@ pub enum RuntimeError {
     /// The request names a snapshot that is not here.
     #[error("snapshot {0} is not known here")]
     UnknownSnapshot(SnapshotId),
+    /// The request asks for a volume that cannot be had; the text says which and why.
+    #[error("{message}")]
+    Volume { problem: VolumeProblem, message: String },
     /// Another sandbox has this id.
     #[error("sandbox {0} exists with another spec")]
     Conflict(SandboxId),

@@ -1,9 +1,9 @@
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{collections::BTreeMap, fmt};
 
 use osb_api::{SandboxId, SnapshotId};
 use serde::{Deserialize, Serialize};
 
-use crate::{Cpu, Memory};
+use crate::{Cpu, Memory, Volume};
 
 /// Everything a runtime needs to know to make a sandbox exist.
 ///
@@ -40,37 +40,6 @@ impl SandboxSpec {
             volumes: Vec::new(),
         }
     }
-}
-
-/// Storage that is shown at a path of the sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Volume {
-    pub source: VolumeSource,
-    /// The part of it to show: a relative path without `..`; all of it if empty.
-    #[serde(default)]
-    pub sub_path: PathBuf,
-    /// Where: an absolute path without `..`.
-    pub at: PathBuf,
-    #[serde(default)]
-    pub read_only: bool,
-}
-
-/// Where the files of a volume are.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum VolumeSource {
-    /// A directory or file of the host.
-    Host(PathBuf),
-    /// Storage that the runtime keeps under this name.
-    Named {
-        name: String,
-        /// Whether a missing one is made.
-        create: bool,
-        /// Whether one that was made for this sandbox goes with it.
-        ephemeral: bool,
-    },
-    /// Memory, gone with the sandbox.
-    Tmpfs { size: Memory },
 }
 
 /// The name under which a client asks for an image, such as `host` or `python:3.12`.

@@ -9,7 +9,7 @@ use std::{
 use clap::Parser;
 use osb_api::ports;
 use osb_core::Token;
-use osb_sys::step::Failure;
+use osb_sys::{seccomp::Filter, step::Failure};
 
 use crate::{
     boot::{Descriptors, Instructions, Listen, Start, StartError},
@@ -91,6 +91,10 @@ pub struct Args {
     /// Who root of the sandbox is outside of its user namespace, which is descriptor 4 then.
     #[arg(long, hide = true, requires = "isolator")]
     owner: Option<u32>,
+
+    /// The sandbox may write to files of the host.
+    #[arg(long, hide = true, requires = "isolator")]
+    host_files: bool,
     /// The program to run and its arguments.
     #[arg(last = true, value_name = "PROGRAM")]
     entrypoint: Vec<String>,
@@ -114,7 +118,12 @@ impl Args {
     /// The work of an isolator, if this process is to be one.
     pub fn isolator(&self) -> Option<impl FnOnce() -> Result<(), Failure> + use<>> {
         let owner = self.owner;
-        self.isolator.then_some(move || isolator::serve(owner))
+        let filter = if self.host_files {
+            Filter::for_sandboxes_on_host_files
+        } else {
+            Filter::for_sandboxes
+        };
+        self.isolator.then_some(move || isolator::serve(owner, filter))
     }
 
     /// What to start, with the descriptors and the environment that this process was given.

@@ -87,6 +87,7 @@ impl Undialled {
                 RuntimeError::Invalid(_)
                 | RuntimeError::UnknownImage(_)
                 | RuntimeError::UnknownSnapshot(_)
+                | RuntimeError::Volume { .. }
                 | RuntimeError::Conflict(_)
                 | RuntimeError::Busy(_)
                 | RuntimeError::Failed { .. } => {

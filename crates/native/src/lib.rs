@@ -11,6 +11,7 @@ mod native;
 mod sandbox;
 mod shelf;
 mod spawner;
+mod volumes;
 
 pub use doctor::{Check, Outcome, doctor, trial};
 pub use native::{Config, Native, PoolConfig, StartError};

@@ -9,6 +9,7 @@ mod pool;
 mod reach;
 mod snapshots;
 mod usage;
+mod volumes;
 
 use std::{
     collections::HashMap,
@@ -27,7 +28,7 @@ use futures_core::stream::BoxStream;
 use osb_api::SandboxId;
 use osb_core::{
     Dialled, Exit, Memory, Observed, ObservedState, Pause, PoolStatus, Runtime, RuntimeError,
-    SandboxSpec, Snapshots, Usage,
+    SandboxSpec, Snapshots, Usage, Volumes,
 };
 use osb_image::{ImageError, Images};
 use osb_sys::{cgroup::Layout, fs, memfd, netns::SocketOpener, userns::IdBase};
@@ -42,6 +43,7 @@ use crate::{
     sandbox::{Place, State},
     shelf::{self, Shelf},
     spawner::Spawner,
+    volumes::Sources,
 };
 
 /// How many changes a slow watcher may fall behind before it misses some.
@@ -59,6 +61,8 @@ pub struct Config {
     pub spawner: Vec<String>,
     /// Which sandboxes are started before they are asked for.
     pub pools: Vec<PoolConfig>,
+    /// Directories of the host that sandboxes may be shown, and what lies below them.
+    pub host_paths: Vec<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +94,7 @@ struct Inner {
     images: Images,
     disks: Disks,
     shelf: Shelf,
+    volumes: Sources,
     spawner: Spawner,
     pools: Pools,
     sockets: SocketOpener,
@@ -154,6 +159,8 @@ impl Native {
         if let Some(limit) = config.default_disk {
             disks.check(limit).map_err(|unable| StartError::Disk(io::Error::other(unable)))?;
         }
+        let volumes =
+            Sources::open(&config.data_dir, config.host_paths.clone()).map_err(StartError::Data)?;
         let layout = Layout::find().map_err(StartError::Groups)?;
         layout
             .prepare(&config.cgroup_parent)
@@ -173,6 +180,7 @@ impl Native {
                 images,
                 disks,
                 shelf,
+                volumes,
                 tasks,
                 deletions: TaskTracker::new(),
                 snapshots: Semaphore::new(snapshots::AT_ONCE),
@@ -263,6 +271,7 @@ impl Native {
         let mut known = self.known();
         if let Some(entry) = known.sandboxes.remove(&id) {
             known.ids.give_back(entry.state.base);
+            self.release_volumes(&known, &entry.state.spec);
         }
     }
 
@@ -390,6 +399,10 @@ impl Runtime for Native {
     }
 
     fn usage(&self) -> Option<&dyn Usage> {
+        Some(self)
+    }
+
+    fn volumes(&self) -> Option<&dyn Volumes> {
         Some(self)
     }
 }

@@ -135,6 +135,7 @@ impl Place {
                 stage: cover.to_owned(),
                 layers: rootfs.layers.clone(),
                 views: rootfs.views.iter().map(|view| view.path.clone()).collect(),
+                volumes: Vec::new(),
             },
             doors: self.group.doors(),
         };

@@ -11,7 +11,9 @@ mod masks;
 mod protocol;
 mod root;
 mod serve;
+mod volumes;
 
 pub(crate) use handle::{Spawned, Spawner, outcome};
 pub(crate) use protocol::{Ended, RootPlan, Spawn};
 pub use serve::spawner_main;
+pub(crate) use volumes::{VolumeKind, VolumePlan};

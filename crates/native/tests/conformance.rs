@@ -47,6 +47,7 @@ impl Host {
             default_disk: None,
             spawner: vec![env!("CARGO_BIN_EXE_osb-spawner").to_owned()],
             pools,
+            host_paths: Vec::new(),
         };
         Native::start(config, osb_bundle::EXECD).await.unwrap()
     }

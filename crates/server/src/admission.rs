@@ -8,6 +8,7 @@ mod extensions;
 mod origin;
 mod platform;
 mod resources;
+mod volumes;
 
 use std::collections::BTreeMap;
 
@@ -45,6 +46,7 @@ pub(crate) fn admit(
     let resources = resources::admit(request.resource_limits, request.resource_requests)?;
     let id = SandboxId::random();
     let env = env::admit(request.env.unwrap_or_default(), id)?;
+    let volumes = volumes::admit(request.volumes.unwrap_or_default())?;
     let extensions = extensions::admit(request.extensions.unwrap_or_default())?;
     let secure_access = if request.secure_access { Some(token::mint()?) } else { None };
     Ok(Record {
@@ -53,6 +55,7 @@ pub(crate) fn admit(
                 env,
                 resources,
                 snapshot: origin.snapshot,
+                volumes,
                 ..SandboxSpec::new(id, origin.image, entrypoint, token::mint()?)
             },
             goal: Goal::Running,
@@ -99,11 +102,6 @@ fn refuse_unsupported(request: &CreateSandboxRequest) -> Result<(), ApiError> {
     }
     if request.credential_proxy.as_ref().is_some_and(|proxy| proxy.enabled) {
         return Err(ApiError::unsupported("credentialProxy is not supported yet"));
-    }
-    if request.volumes.as_ref().is_some_and(|volumes| !volumes.is_empty()) {
-        return Err(ApiError::unsupported(
-            "volumes are not supported yet: write the files once the sandbox is there",
-        ));
     }
     Ok(())
 }

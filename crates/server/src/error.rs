@@ -8,7 +8,7 @@ use axum::{
 };
 use http::{HeaderValue, StatusCode, header};
 use osb_api::{ErrorBody, codes};
-use osb_core::{Chain, InvalidLabel, RuntimeError};
+use osb_core::{Chain, InvalidLabel, RuntimeError, VolumeProblem};
 use osb_gateway::GatewayError;
 
 use crate::{
@@ -107,6 +107,20 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, message)
     }
 
+    /// A volume that cannot be had, or not be removed.
+    fn volume(problem: VolumeProblem, message: String) -> Self {
+        let code = match problem {
+            VolumeProblem::HostPathNotAllowed => codes::VOLUME_HOST_PATH_NOT_ALLOWED,
+            VolumeProblem::HostPathNotFound => codes::VOLUME_HOST_PATH_NOT_FOUND,
+            VolumeProblem::NotFound => codes::VOLUME_PVC_NOT_FOUND,
+            VolumeProblem::SubPath => codes::VOLUME_INVALID_SUB_PATH,
+            VolumeProblem::MountPath => codes::VOLUME_INVALID_MOUNT_PATH,
+            VolumeProblem::Unsupported => codes::VOLUME_UNSUPPORTED_BACKEND,
+            VolumeProblem::InUse => return Self::conflict(codes::VOLUME_IN_USE, message),
+        };
+        Self::invalid_as(code, message)
+    }
+
     /// A sandbox that could not be made.
     fn start_failed(error: RuntimeError) -> Self {
         match error {
@@ -115,6 +129,7 @@ impl ApiError {
                 Self::invalid_as(codes::IMAGE_NOT_FOUND, error.to_string())
             }
             RuntimeError::UnknownSnapshot(id) => Self::no_snapshot(id),
+            RuntimeError::Volume { problem, message } => Self::volume(problem, message),
             RuntimeError::Busy(_) => Self {
                 retry_after_seconds: Some(1),
                 ..Self::new(
@@ -190,6 +205,7 @@ impl From<NotKept> for ApiError {
             }
             RuntimeError::UnknownImage(_)
             | RuntimeError::UnknownSnapshot(_)
+            | RuntimeError::Volume { .. }
             | RuntimeError::Conflict(_)
             | RuntimeError::Refused { .. }
             | RuntimeError::Busy(_)

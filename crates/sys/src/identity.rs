@@ -4,7 +4,10 @@ use std::io;
 
 use rustix::{
     process::{Gid, Uid},
-    thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
+    thread::{
+        CapabilitySets, capabilities, set_capabilities, set_thread_groups, set_thread_res_gid,
+        set_thread_res_uid,
+    },
 };
 
 use crate::fork::SingleThread;
@@ -43,6 +46,26 @@ impl Identity {
         // SAFETY: takes a number and touches no memory.
         done(unsafe { libc::syscall(libc::SYS_setuid, *uid) })
     }
+}
+
+/// Does `work` on files as this user and group, who then own what it makes, but with all powers
+/// of this process.
+pub fn with_files_of<T>(
+    _alone: &SingleThread,
+    uid: u32,
+    gid: u32,
+    work: impl FnOnce() -> T,
+) -> rustix::io::Result<T> {
+    let (was, before) = (rustix::process::geteuid(), rustix::process::getegid());
+    set_thread_res_gid(None, Gid::from_raw(gid), None)?;
+    set_thread_res_uid(None, Uid::from_raw(uid), None)?;
+    // They are set aside with the user and can be taken up again: the real user still has them.
+    let powers = capabilities(None)?;
+    set_capabilities(None, CapabilitySets { effective: powers.permitted, ..powers })?;
+    let done = work();
+    set_thread_res_uid(None, was, None)?;
+    set_thread_res_gid(None, before, None)?;
+    Ok(done)
 }
 
 fn done(result: libc::c_long) -> Result<(), i32> {

@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "this crate is where the kernel's raw interfaces become safe")]
 
+pub mod beneath;
 pub mod cgroup;
 pub mod command;
 pub mod confine;

@@ -16,7 +16,7 @@ use serde::{Serialize, de::DeserializeOwned};
 /// The largest message, as JSON.
 const MAX_BYTES: usize = 64 * 1024;
 /// The most descriptors with one message.
-const MAX_FDS: usize = 8;
+const MAX_FDS: usize = 32;
 
 /// Two connected ends that keep message boundaries.
 pub fn channel() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -103,6 +103,23 @@ pub fn map_ids(mount: impl AsFd, user_namespace: BorrowedFd<'_>) -> io::Result<(
     set_attributes(mount.as_fd(), 0, &idmap)
 }
 
+/// Prepares a detached mount, with all mounts below it, for another mount namespace: with these
+/// attributes, with owners translated by `user_namespace`, and cut off from mounts that are made or
+/// taken away later at its origin.
+pub fn prepare_all(
+    mount: impl AsFd,
+    attributes: MountAttrFlags,
+    user_namespace: BorrowedFd<'_>,
+) -> io::Result<()> {
+    let attributes = MountAttributes {
+        set: u64::from(attributes.bits()) | libc::MOUNT_ATTR_IDMAP,
+        clear: 0,
+        propagation: libc::MS_PRIVATE,
+        userns: u64::try_from(user_namespace.as_raw_fd()).map_err(io::Error::other)?,
+    };
+    set_attributes(mount.as_fd(), libc::AT_RECURSIVE, &attributes)
+}
+
 /// `struct mount_attr` of `mount_setattr(2)`.
 #[repr(C)]
 struct MountAttributes {

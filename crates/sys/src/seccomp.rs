@@ -13,6 +13,7 @@ use program::Instruction;
 use rules::Rules;
 
 const SANDBOX: &str = include_str!("seccomp/sandbox.calls");
+const HOST_FILES: &str = include_str!("seccomp/host-files.calls");
 const ISOLATOR: &str = include_str!("seccomp/isolator.calls");
 
 /// A filter, ready to be installed.
@@ -31,6 +32,12 @@ impl Filter {
     /// What every sandbox has: the calls of `seccomp/sandbox.calls` and no others.
     pub fn for_sandboxes() -> io::Result<Self> {
         Self::new(&Rules::default().read(SANDBOX)?)
+    }
+
+    /// What a sandbox has that may change files of the host: it makes none that gives powers to
+    /// those who run it there.
+    pub fn for_sandboxes_on_host_files() -> io::Result<Self> {
+        Self::new(&Rules::default().read(SANDBOX)?.read(HOST_FILES)?)
     }
 
     /// What the isolator has, who makes the views of isolated sessions.

@@ -9,11 +9,23 @@ use serde::{Deserialize, Serialize};
 pub struct Failure {
     step: String,
     cause: String,
+    /// Whether what was asked for is at fault, and not the machine.
+    #[serde(default)]
+    refusal: bool,
 }
 
 impl Failure {
     pub fn new(step: &str, cause: &dyn std::error::Error) -> Self {
-        Self { step: step.to_owned(), cause: cause.to_string() }
+        Self { step: step.to_owned(), cause: cause.to_string(), refusal: false }
+    }
+
+    /// Something that was asked for and cannot be done.
+    pub fn refusal(step: &str, cause: impl Into<String>) -> Self {
+        Self { step: step.to_owned(), cause: cause.into(), refusal: true }
+    }
+
+    pub fn is_refusal(&self) -> bool {
+        self.refusal
     }
 }
 
@@ -47,6 +59,7 @@ impl<T> Step<T> for Result<T, crate::fs::PathError> {
         self.map_err(|error| Failure {
             step: what.to_owned(),
             cause: format!("{error}: {}", error.io()),
+            refusal: false,
         })
     }
 }

@@ -24,21 +24,51 @@ pub const RANGE: u32 = 65_536;
 #[serde(transparent)]
 pub struct IdBase(pub u32);
 
+/// `count` ids from `inside` on in a user namespace, which are those from `outside` on around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdRange {
+    pub inside: u32,
+    pub outside: u32,
+    pub count: u32,
+}
+
 /// A user namespace in which 0 is `base` outside.
 ///
 /// The namespace lives as long as the descriptor; the process that made it is gone again.
 pub fn user_namespace(alone: &SingleThread, base: IdBase) -> io::Result<OwnedFd> {
+    let all = [IdRange { inside: 0, outside: base.0, count: RANGE }];
     // What is used in a namespace counts for its maker too: watches of files, locked memory, signals
     // that wait. Made by root, one sandbox could use up what all others and the host have together.
     let own = become_user(alone, base.0)?;
-    let forked = match fork(alone, UnshareFlags::NEWUSER) {
-        Ok(Fork::Child) => stand_by(alone),
-        Ok(Fork::Parent { child, pidfd }) => Ok((child, pidfd)),
-        Err(error) => Err(error),
-    };
+    let begun = begin(alone);
     become_self(alone, own)?;
-    let (child, pidfd) = forked?;
-    let namespace = mapped(child, base);
+    finish(begun?, &all, &all)
+}
+
+/// A user namespace with these users and groups, to translate owners of files with.
+pub fn mapped_namespace(
+    alone: &SingleThread,
+    users: &[IdRange],
+    groups: &[IdRange],
+) -> io::Result<OwnedFd> {
+    finish(begin(alone)?, users, groups)
+}
+
+/// Starts a process in a user namespace of its own.
+fn begin(alone: &SingleThread) -> io::Result<(rustix::process::Pid, OwnedFd)> {
+    match fork(alone, UnshareFlags::NEWUSER)? {
+        Fork::Child => stand_by(alone),
+        Fork::Parent { child, pidfd } => Ok((child, pidfd)),
+    }
+}
+
+/// Gives the namespace of that process its ids, and ends the process.
+fn finish(
+    (child, pidfd): (rustix::process::Pid, OwnedFd),
+    users: &[IdRange],
+    groups: &[IdRange],
+) -> io::Result<OwnedFd> {
+    let namespace = mapped(child, users, groups);
     rustix::process::pidfd_send_signal(&pidfd, Signal::KILL)?;
     rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty())?;
     namespace
@@ -80,10 +110,16 @@ fn set_effective_user(user: u32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn mapped(child: rustix::process::Pid, base: IdBase) -> io::Result<OwnedFd> {
+fn mapped(
+    child: rustix::process::Pid,
+    users: &[IdRange],
+    groups: &[IdRange],
+) -> io::Result<OwnedFd> {
     let proc = format!("/proc/{}", child.as_raw_pid());
-    let map = format!("0 {} {RANGE}", base.0);
-    for file in ["uid_map", "gid_map"] {
+    for (file, ranges) in [("uid_map", users), ("gid_map", groups)] {
+        let line =
+            |range: &IdRange| format!("{} {} {}\n", range.inside, range.outside, range.count);
+        let map: String = ranges.iter().map(line).collect();
         crate::fs::write(format!("{proc}/{file}"), &map).map_err(io::Error::other)?;
     }
     Ok(File::open(format!("{proc}/ns/user"))?.into())

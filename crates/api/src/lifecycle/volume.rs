@@ -3,8 +3,8 @@ use serde::{Deserialize, Serialize};
 use super::Secret;
 use crate::null;
 
-/// Storage that outlives or is shared between sandboxes. Exactly one of `host`, `pvc` and `ossfs`
-/// says where it comes from.
+/// Storage that is not the sandbox's own. Exactly one of `host`, `pvc`, `ossfs` and `tmpfs` says
+/// where it comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -17,6 +17,9 @@ pub struct Volume {
     pub pvc: Option<PvcVolume>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ossfs: Option<OssfsVolume>,
+    /// An extension of this server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tmpfs: Option<TmpfsVolume>,
     /// Where the sandbox sees it: an absolute path.
     pub mount_path: String,
     #[serde(default, deserialize_with = "null::or_default")]
@@ -51,6 +54,15 @@ pub struct PvcVolume {
     pub storage: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_modes: Option<Vec<String>>,
+}
+
+/// New, empty memory that counts as memory of the sandbox and is gone with it. An extension: other
+/// servers do not know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TmpfsVolume {
+    /// The most that it holds, such as `64Mi`.
+    pub size: String,
 }
 
 /// A bucket of an object store, mounted as files.

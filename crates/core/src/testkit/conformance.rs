@@ -12,6 +12,7 @@ mod reach;
 mod snapshots;
 mod trial;
 mod usage;
+mod volumes;
 
 use std::{sync::Arc, time::Duration};
 
@@ -155,6 +156,10 @@ macro_rules! __each_law {
             snapshots::taking_one_snapshot_twice_keeps_the_first
             snapshots::what_is_not_there_is_neither_kept_nor_restored
             snapshots::another_runtime_over_the_world_has_the_same_snapshots
+            volumes::a_volume_is_made_for_a_sandbox_and_outlives_it
+            volumes::a_missing_volume_is_refused_and_leaves_nothing
+            volumes::an_ephemeral_volume_goes_with_the_last_that_uses_it
+            volumes::a_volume_in_use_cannot_be_removed
             crowd::removing_one_sandbox_leaves_the_other_alone
             crowd::pausing_one_sandbox_leaves_the_other_alone
             crowd::many_sandboxes_start_at_once

@@ -1,4 +1,5 @@
 mod snapshots;
+mod volumes;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -14,7 +15,7 @@ use osb_api::{SandboxId, SnapshotId, ports};
 use super::{Gate, Line, answer_ok, gate::Barrier, line::Hangup, news::News};
 use crate::{
     Dialled, Exit, ImageName, Observed, ObservedState, Pause, Runtime, RuntimeError, SandboxSpec,
-    Snapshots, Usage, Used,
+    Snapshots, Usage, Used, Volumes,
 };
 
 /// A runtime whose world is this process's memory.
@@ -57,6 +58,8 @@ struct State {
     images: HashSet<ImageName>,
     sandboxes: BTreeMap<SandboxId, Sandbox>,
     snapshots: BTreeMap<SnapshotId, Files>,
+    /// The volumes that are kept, and whether each goes with the last sandbox that uses it.
+    volumes: BTreeMap<String, bool>,
     /// What listens in every sandbox.
     listeners: HashMap<u16, Listener>,
     gate: Option<Barrier>,
@@ -261,6 +264,7 @@ impl Runtime for FakeRuntime {
                 let files = state.snapshots.get(&id).ok_or(RuntimeError::UnknownSnapshot(id))?;
                 sandbox.files.clone_from(files);
             }
+            state.find_volumes(spec)?;
             state.sandboxes.insert(spec.id, sandbox);
             state.gate.clone()
         };
@@ -284,6 +288,7 @@ impl Runtime for FakeRuntime {
     async fn remove(&self, id: SandboxId) -> Result<(), RuntimeError> {
         self.begin(Call::Remove)?;
         let removed = self.state().sandboxes.remove(&id);
+        self.state().release_volumes();
         if removed.is_some() {
             self.publish(id, ObservedState::Gone);
         }
@@ -327,6 +332,10 @@ impl Runtime for FakeRuntime {
     }
 
     fn usage(&self) -> Option<&dyn Usage> {
+        Some(self)
+    }
+
+    fn volumes(&self) -> Option<&dyn Volumes> {
         Some(self)
     }
 }

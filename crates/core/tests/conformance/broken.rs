@@ -10,8 +10,8 @@ use futures_core::stream::BoxStream;
 use futures_util::StreamExt as _;
 use osb_api::{SandboxId, SnapshotId};
 use osb_core::{
-    Dialled, Exit, ImageName, Kept, Observed, ObservedState, Pause, Runtime, RuntimeError,
-    SandboxSpec, Snapshots, Usage, Used, testkit::FakeRuntime,
+    Dialled, Exit, ImageName, Kept, KeptVolume, Observed, ObservedState, Pause, Runtime,
+    RuntimeError, SandboxSpec, Snapshots, Usage, Used, VolumeSource, Volumes, testkit::FakeRuntime,
 };
 
 /// A fake that keeps every law but one.
@@ -58,6 +58,10 @@ pub(crate) enum Fault {
     RefusesSecondDelete,
     TakesAgain,
     RestoresTheAbsent,
+    ForgetsVolumes,
+    MakesAnyVolume,
+    KeepsEveryVolume,
+    RemovesUsedVolumes,
     RemovesAll,
     PausesAll,
     OneAtATime,
@@ -120,7 +124,7 @@ impl Broken {
     }
 
     async fn all(&self) -> Vec<SandboxId> {
-        let listed = self.inner.list().await.unwrap_or_default();
+        let listed = Runtime::list(&self.inner).await.unwrap_or_default();
         listed.into_iter().map(|observed| observed.id).collect()
     }
 
@@ -169,7 +173,7 @@ impl Runtime for Broken {
         match other {
             Some(existing) if self.has(Fault::IgnoresConflicts) => spec = existing,
             Some(_) if self.has(Fault::ReplacesOnConflict) => {
-                self.inner.remove(spec.id).await?;
+                Runtime::remove(&self.inner, spec.id).await?;
                 self.inner.ensure(&spec).await?;
                 return Err(RuntimeError::Conflict(spec.id));
             }
@@ -181,6 +185,12 @@ impl Runtime for Broken {
         let absent = spec.snapshot.is_some_and(|id| !self.inner.has_snapshot(id));
         if self.has(Fault::RestoresNothing) || self.has(Fault::RestoresTheAbsent) && absent {
             spec.snapshot = None;
+        }
+        for volume in &mut spec.volumes {
+            if let VolumeSource::Named { create, ephemeral, .. } = &mut volume.source {
+                *create |= self.has(Fault::MakesAnyVolume);
+                *ephemeral &= !self.has(Fault::KeepsEveryVolume);
+            }
         }
         let outcome = self.inner.ensure(&spec).await;
         if self.has(Fault::LeavesRefusedImage)
@@ -204,7 +214,7 @@ impl Runtime for Broken {
         }
         if self.has(Fault::RemovesAll) {
             for other in self.all().await {
-                self.inner.remove(other).await?;
+                Runtime::remove(&self.inner, other).await?;
             }
         }
         if self.has(Fault::DropsSnapshotsOfTheRemoved) {
@@ -213,12 +223,15 @@ impl Runtime for Broken {
             }
         }
         self.memory().remove(&id);
-        self.inner.remove(id).await
+        Runtime::remove(&self.inner, id).await
     }
 
     async fn list(&self) -> Result<Vec<Observed>, RuntimeError> {
-        let mut listed: Vec<Observed> =
-            self.inner.list().await?.into_iter().map(|observed| self.seen(observed)).collect();
+        let mut listed: Vec<Observed> = Runtime::list(&self.inner)
+            .await?
+            .into_iter()
+            .map(|observed| self.seen(observed))
+            .collect();
         if self.has(Fault::ListsTwice) {
             listed.extend(listed.clone());
         }
@@ -260,6 +273,10 @@ impl Runtime for Broken {
     fn usage(&self) -> Option<&dyn Usage> {
         Some(self)
     }
+
+    fn volumes(&self) -> Option<&dyn Volumes> {
+        Some(self)
+    }
 }
 
 #[async_trait]
@@ -273,6 +290,19 @@ impl Usage for Broken {
             Err(RuntimeError::NotFound(_)) if self.has(Fault::TellsWhatTheAbsentUse) => Ok(nothing),
             outcome => outcome,
         }
+    }
+}
+
+#[async_trait]
+impl Volumes for Broken {
+    async fn list(&self) -> Result<Vec<KeptVolume>, RuntimeError> {
+        let listed = Volumes::list(&self.inner).await?;
+        Ok(if self.has(Fault::ForgetsVolumes) { Vec::new() } else { listed })
+    }
+
+    async fn remove(&self, name: &str) -> Result<(), RuntimeError> {
+        let outcome = Volumes::remove(&self.inner, name).await;
+        if self.has(Fault::RemovesUsedVolumes) { Ok(()) } else { outcome }
     }
 }
 

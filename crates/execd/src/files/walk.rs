@@ -189,8 +189,7 @@ impl Walk {
     fn here(&mut self) -> Option<BorrowedFd<'_>> {
         if self.here.is_none() {
             let path = if self.path.is_empty() { b".".as_slice() } else { &self.path };
-            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-            let opened = openat2(&self.top, path, DIRECTORY, Mode::empty(), resolve);
+            let opened = open_below(&self.top, path);
             self.missed |= opened.is_err();
             self.here = opened.ok();
         }
@@ -221,6 +220,21 @@ impl Walk {
             }
         }
     }
+}
+
+/// Opens a directory below another, through no link.
+fn open_below(top: impl AsFd, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match openat2(&top, path, DIRECTORY, Mode::empty(), resolve) {
+        Err(Errno::NOSYS) => {}
+        result => return result,
+    }
+    // Not every sandbox may call that.
+    let mut here = openat(top, c".", DIRECTORY, Mode::empty())?;
+    for name in path.split(|byte| *byte == b'/') {
+        here = openat(&here, name, DIRECTORY, Mode::empty())?;
+    }
+    Ok(here)
 }
 
 /// What the kernel knows of a name, a link itself and not what it points to.

@@ -62,10 +62,10 @@ struct Session {
 
 /// Makes sessions until execd is gone. With `owner` the sandbox has a user namespace, that is its
 /// root, and the descriptors are those of [`osb_core::agent::isolator`]; otherwise the channel is
-/// the standard input.
+/// the standard input. `filter` makes what the programs of sessions may call.
 ///
 /// To be called first thing in a process of its own, before it has any other thread.
-pub(crate) fn serve(owner: Option<u32>) -> Result<(), Failure> {
+pub(crate) fn serve(owner: Option<u32>, filter: fn() -> io::Result<Filter>) -> Result<(), Failure> {
     let alone = SingleThread::prove().step("be alone in the process")?;
     // Only for those who look at the list of processes.
     let _ = set_name(c"isolator");
@@ -80,7 +80,7 @@ pub(crate) fn serve(owner: Option<u32>) -> Result<(), Failure> {
     rustix::stdio::dup2_stdin(&null).step("detach standard input")?;
     let program = rustix::fs::open("/proc/self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .step("open this program")?;
-    let filter = Filter::for_sandboxes().step("make the filter of system calls")?;
+    let filter = filter().step("make the filter of system calls")?;
     let isolator = Isolator { program, users, owner: owner.unwrap_or(0), filter };
     exec::join_new_session_keyring(&alone).step("leave the keys behind")?;
     confine::bound_powers(POWERS).step("give up capabilities")?;

@@ -49,6 +49,7 @@ impl Native {
         }
         self.drain().await?;
         self.clear_shelf();
+        self.sweep_volumes()?;
         let removed = self.removed();
         for id in self.inner.shelf.unfinished()? {
             self.inner.shelf.abandon(id, &removed)?;

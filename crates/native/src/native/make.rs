@@ -14,6 +14,7 @@ use super::{Inner, Life, Native, memory, pool::Warm};
 use crate::{
     sandbox::{Place, Purpose, State},
     spawner::{Ended, Spawned, outcome},
+    volumes,
 };
 
 /// The exit code that stands for `SIGKILL`.
@@ -60,7 +61,7 @@ impl Native {
                     tracing::error!(sandbox_id = %id, error = %left, "cannot take back a sandbox that failed to start");
                 }
                 self.forget(id);
-                Err(RuntimeError::failed("cannot start the sandbox", error))
+                Err(volumes::explain(error))
             }
         }
     }
@@ -86,7 +87,10 @@ impl Native {
         let disks = self.inner.disks.clone();
         let prepare = move || ours.prepare(&theirs, &rootfs, &cover, &disks, purpose);
         let prepared = self.inner.tasks.spawn_blocking(prepare).await?;
-        let (spawn, handed) = prepared.map_err(io::Error::other)?;
+        let (mut spawn, mut handed) = prepared.map_err(io::Error::other)?;
+        let (plans, volumes) = self.find_volumes(&state.spec).await?;
+        spawn.root.volumes = plans;
+        handed.extend(volumes);
         let (said, status) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let program = self.inner.execd.as_fd().try_clone_to_owned()?;
         let fds = [program, status].into_iter().chain(handed).collect();

@@ -42,6 +42,16 @@ const MOST_DESCRIPTORS: u64 = 524_288;
 #[derive(Debug)]
 pub(super) struct Bounds {
     filter: Filter,
+    host_files: Filter,
+}
+
+/// Whose files a sandbox may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Touched {
+    /// Such that only sandboxes see.
+    SandboxFiles,
+    /// Also some that programs of the host may see.
+    HostFiles,
 }
 
 impl Bounds {
@@ -51,7 +61,11 @@ impl Bounds {
         for (resource, current, maximum) in LIMITS {
             limit(resource, Rlimit { current, maximum })?;
         }
-        Ok(Self { filter: Filter::for_sandboxes().step("make the filter of system calls")? })
+        Ok(Self {
+            filter: Filter::for_sandboxes().step("make the filter of system calls")?,
+            host_files: Filter::for_sandboxes_on_host_files()
+                .step("make the filter of system calls")?,
+        })
     }
 
     /// To be done in the sandbox: the spawner may need more.
@@ -61,8 +75,16 @@ impl Bounds {
     }
 
     /// The last step before execd: afterwards most calls are refused.
-    pub(super) fn filter_calls(&self, alone: &SingleThread) -> Result<(), Failure> {
-        self.filter.install(alone).step("filter system calls")
+    pub(super) fn filter_calls(
+        &self,
+        alone: &SingleThread,
+        touched: Touched,
+    ) -> Result<(), Failure> {
+        let filter = match touched {
+            Touched::SandboxFiles => &self.filter,
+            Touched::HostFiles => &self.host_files,
+        };
+        filter.install(alone).step("filter system calls")
     }
 }
 

@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     ffi::CString,
     os::fd::{AsFd, OwnedFd},
+    path::Path,
 };
 
 use osb_sys::{
@@ -20,10 +21,10 @@ use rustix::{
 
 use super::{
     ahead::Namespaces,
-    bounds::Bounds,
+    bounds::{Bounds, Touched},
     masks,
     protocol::{Failure, Spawn, Step},
-    root,
+    root, volumes,
 };
 
 /// Descriptors at or above this number are ours to keep; those below go to execd.
@@ -36,19 +37,23 @@ pub(super) struct Handed {
     files: OwnedFd,
     /// What execd finds from descriptor 3 on.
     given: Vec<OwnedFd>,
+    volumes: Vec<OwnedFd>,
 }
 
 impl Handed {
-    pub(super) fn take(fds: Vec<OwnedFd>) -> Result<Self, Failure> {
+    pub(super) fn take(fds: Vec<OwnedFd>, spawn: &Spawn) -> Result<Self, Failure> {
         let wrong = || std::io::Error::other("the request came without its descriptors");
         let mut up = fds.into_iter().map(|fd| fcntl_dupfd_cloexec(fd, OURS));
         let mut next = || up.next().ok_or_else(wrong)?.map_err(std::io::Error::from);
-        Ok(Self {
-            program: next().step("take the descriptor of execd")?,
-            status: next().step("take the descriptor for failures")?,
-            files: next().step("take the sandbox's own files")?,
-            given: up.collect::<Result<_, _>>().step("take the descriptors for execd")?,
-        })
+        let program = next().step("take the descriptor of execd")?;
+        let status = next().step("take the descriptor for failures")?;
+        let files = next().step("take the sandbox's own files")?;
+        let mut given: Vec<_> =
+            up.collect::<Result<_, _>>().step("take the descriptors for execd")?;
+        let volumes = spawn.root.volumes.iter().filter(|volume| volume.comes_as_descriptor());
+        let first = given.len().checked_sub(volumes.count()).ok_or_else(wrong);
+        let volumes = given.split_off(first.step("take the descriptors of volumes")?);
+        Ok(Self { program, status, files, given, volumes })
     }
 
     /// Tells the server what went wrong. If even that fails, the pipe's end without execd's
@@ -66,6 +71,7 @@ pub(super) fn become_execd(
     spawn: &Spawn,
     handed: &Handed,
     namespaces: &Namespaces,
+    maps: &[Option<OwnedFd>],
     bounds: &Bounds,
 ) -> Result<Infallible, Failure> {
     // First of all, so that whatever happens later is inside the group and can be found there.
@@ -82,7 +88,12 @@ pub(super) fn become_execd(
     let Namespaces { users, network } = namespaces;
     netns::enter(alone, network).step("enter the network namespace")?;
 
-    let user_limits = root::enter(&spawn.root, handed.files.as_fd(), users.as_fd(), spawn.base)?;
+    let furnish = |root: &Path| {
+        let plans = &spawn.root.volumes;
+        volumes::attach(alone, root, plans, &handed.volumes, maps, users.as_fd(), spawn.base)
+    };
+    let user_limits =
+        root::enter(&spawn.root, handed.files.as_fd(), users.as_fd(), spawn.base, furnish)?;
 
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .step("open /dev/null")?;
@@ -95,7 +106,8 @@ pub(super) fn become_execd(
     let up = |fd: &OwnedFd| fcntl_dupfd_cloexec(fd, OURS).step("move a descriptor");
     let users = up(users)?;
     let (door, inside) = message::channel().step("make the isolator's channel")?;
-    let isolator = Isolator { channel: up(&door)?, program: up(&handed.program)?, users };
+    let touched = volumes::touched(&spawn.root.volumes);
+    let isolator = Isolator { channel: up(&door)?, program: up(&handed.program)?, users, touched };
     let users = isolator.post(alone, spawn.base)?;
     let inside = up(&inside)?;
     userns::become_root_of(alone, &users).step("enter the user namespace")?;
@@ -105,7 +117,7 @@ pub(super) fn become_execd(
     masks::forbid_user_namespaces(&user_limits).step("forbid further user namespaces")?;
     confine::bound_powers(confine::SANDBOX).step("give up capabilities")?;
     set_no_new_privs(true).step("forbid new privileges")?;
-    bounds.filter_calls(alone)?;
+    bounds.filter_calls(alone, touched)?;
 
     let mut given: Vec<_> = handed.given.iter().map(AsFd::as_fd).collect();
     given.push(inside.as_fd());
@@ -118,6 +130,7 @@ struct Isolator {
     channel: OwnedFd,
     program: OwnedFd,
     users: OwnedFd,
+    touched: Touched,
 }
 
 impl Isolator {
@@ -132,7 +145,10 @@ impl Isolator {
             Fork::Child => {
                 // Only for those who look at the list of processes.
                 let _ = set_name(c"isolator");
-                let argv = [c"execd", c"--isolator", c"--owner", &owner];
+                let mut argv = vec![c"execd", c"--isolator", c"--owner", &owner];
+                if self.touched == Touched::HostFiles {
+                    argv.push(c"--host-files");
+                }
                 doorkeeper::wait(alone, &self.channel, &self.program, &argv, &[self.users])
             }
         }

@@ -6,12 +6,15 @@ pub(crate) use osb_sys::step::{Failure, Step};
 use osb_sys::userns::IdBase;
 use serde::{Deserialize, Serialize};
 
+use super::volumes::VolumePlan;
+
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// Makes a sandbox. With it come the descriptors of execd's program, of the pipe on which the new
     /// process reports a [`Failure`], of a mount without a place that holds the sandbox's own
-    /// files in `upper` and the overlay's in `work`, and then those that execd is handed, in the
-    /// order of its instructions. If the pipe ends without a word, execd is running.
+    /// files in `upper` and the overlay's in `work`, then those that execd is handed, in the
+    /// order of its instructions, and last those of the volumes that are not memory. If the pipe
+    /// ends without a word, execd is running.
     ///
     /// `next` are ranges of ids that will be asked for soon.
     Spawn { spawn: Spawn, next: Vec<IdBase> },
@@ -36,6 +39,8 @@ pub(crate) struct RootPlan {
     /// Topmost first.
     pub(crate) layers: Vec<PathBuf>,
     pub(crate) views: Vec<PathBuf>,
+    /// Outer ones first.
+    pub(crate) volumes: Vec<VolumePlan>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -49,6 +49,7 @@ const DATA: Attributes = Attributes::MOUNT_ATTR_NOSUID
     .union(Attributes::MOUNT_ATTR_NOEXEC);
 
 /// Builds the root of the sandbox and moves this process into it; the host's mounts are gone then.
+/// Before that, `furnish` adds to it whatever else is to be there.
 ///
 /// Answers with the settings of user namespaces, which are read-only at their place in `/proc`.
 pub(super) fn enter(
@@ -56,6 +57,7 @@ pub(super) fn enter(
     files: BorrowedFd<'_>,
     users: BorrowedFd<'_>,
     base: IdBase,
+    furnish: impl FnOnce(&Path) -> Result<(), Failure>,
 ) -> Result<OwnedFd, Failure> {
     let stage = mount::filesystem("tmpfs", &[FsOption::Text("mode", "700")], DATA)
         .step("make a file system for the layers")?;
@@ -76,6 +78,7 @@ pub(super) fn enter(
     mount::attach(&sysfs, &root.join("sys")).step("mount /sys")?;
     masks::cover(&plan.stage, &stage, &proc, &sysfs)?;
     devices(&root.join("dev"), base)?;
+    furnish(&root)?;
 
     chdir(&root).step("enter the new root")?;
     // With both names the same, the old root ends up mounted over the new one and is taken away

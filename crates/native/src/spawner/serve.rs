@@ -23,6 +23,7 @@ use super::{
     bounds::Bounds,
     child::{self, Handed},
     protocol::{Ended, Failure, Reply, Request, Spawn, Step},
+    volumes,
 };
 
 /// How long nobody must have asked for anything before namespaces are made ahead: a sandbox that was
@@ -95,14 +96,15 @@ fn start(
     fds: Vec<OwnedFd>,
     ahead: &mut Ahead,
 ) -> Result<(Pid, OwnedFd), Failure> {
-    let handed = Handed::take(fds)?;
+    let handed = Handed::take(fds, spawn)?;
     let others = ahead.take(alone, spawn.base)?;
+    let maps = volumes::id_maps(alone, &spawn.root.volumes, spawn.base)?;
     let namespaces =
         UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
     match fork(alone, namespaces).step("make the namespaces")? {
         Fork::Parent { child, pidfd } => Ok((child, pidfd)),
         Fork::Child => {
-            let Err(failure) = child::become_execd(alone, spawn, &handed, &others, bounds);
+            let Err(failure) = child::become_execd(alone, spawn, &handed, &others, &maps, bounds);
             handed.report(&failure);
             exec::exit_now(1)
         }

@@ -89,11 +89,13 @@ async fn metadata_that_cannot_be_a_label_is_refused() {
 #[tokio::test]
 async fn what_is_not_supported_yet_is_said_and_not_ignored() {
     let server = TestServer::start().await;
-    let volume = json!({"name": "v", "mountPath": "/v", "host": {"path": "/tmp"}});
+    let bucket =
+        json!({"bucket": "b", "endpoint": "e", "accessKeyId": "i", "accessKeySecret": "s"});
+    let volume = json!({"name": "v", "mountPath": "/v", "ossfs": bucket});
     for (changes, code) in [
         (json!({"networkPolicy": {}}), "SANDBOX::API_NOT_SUPPORTED"),
         (json!({"credentialProxy": {"enabled": true}}), "SANDBOX::API_NOT_SUPPORTED"),
-        (json!({"volumes": [volume]}), "SANDBOX::API_NOT_SUPPORTED"),
+        (json!({"volumes": [volume]}), "VOLUME::UNSUPPORTED_BACKEND"),
         (json!({"lifecycle": {"preStart": {"command": ["x"]}}}), "SANDBOX::API_NOT_SUPPORTED"),
         (json!({"lifecycle": {"prestart": {}}}), "SANDBOX::INVALID_PARAMETER"),
         (json!({"templateId": "tpl-x"}), "FSB::API_NOT_SUPPORTED"),

@@ -73,7 +73,7 @@ fn stretches(rules: &Rules) -> Vec<Stretch<'_>> {
 struct Code<'a> {
     instructions: Vec<Instruction>,
     /// The jumps that wait for the code of a condition.
-    open: Vec<(usize, u8, &'a Test)>,
+    open: Vec<(usize, &'a Verdict)>,
 }
 
 impl<'a> Code<'a> {
@@ -99,7 +99,7 @@ impl<'a> Code<'a> {
         let action = match verdict {
             Verdict::Allow => libc::SECCOMP_RET_ALLOW,
             Verdict::Fail(error) => libc::SECCOMP_RET_ERRNO | u32::from(*error),
-            Verdict::If(..) => libc::SECCOMP_RET_ERRNO | u32::from(EPERM),
+            Verdict::If(..) | Verdict::IfOneLacks(_) => libc::SECCOMP_RET_ERRNO | u32::from(EPERM),
         };
         self.push(BPF_RET | BPF_K, action, 0, 0);
     }
@@ -108,8 +108,8 @@ impl<'a> Code<'a> {
     fn search(&mut self, stretches: &[Stretch<'a>]) -> io::Result<()> {
         match stretches {
             [] => {}
-            [Stretch { verdict: Verdict::If(argument, test), .. }] => {
-                self.open.push((self.instructions.len(), *argument, test));
+            [Stretch { verdict: verdict @ (Verdict::If(..) | Verdict::IfOneLacks(_)), .. }] => {
+                self.open.push((self.instructions.len(), verdict));
                 self.push(BPF_JMP | BPF_JA, 0, 0, 0);
             }
             [Stretch { verdict, .. }] => self.end(verdict),
@@ -127,25 +127,42 @@ impl<'a> Code<'a> {
 
     /// The code of all conditions that jumps wait for.
     fn conditions(&mut self) -> io::Result<()> {
-        for (from, argument, test) in std::mem::take(&mut self.open) {
+        for (from, verdict) in std::mem::take(&mut self.open) {
             let distance = u32::try_from(self.instructions.len() - from - 1);
             let distance = distance.map_err(io::Error::other)?;
             if let Some(jump) = self.instructions.get_mut(from) {
                 jump.k = distance;
             }
-            self.load(ARGUMENTS_AT + 8 * u32::from(argument));
-            let (comparison, values, found) = match test {
-                Test::Is(values) => (BPF_JEQ, values.as_slice(), true),
-                Test::IsNot(values) => (BPF_JEQ, values.as_slice(), false),
-                Test::Lacks(bits) => (BPF_JSET, std::slice::from_ref(bits), false),
-            };
-            for (index, value) in values.iter().enumerate() {
-                self.jump(comparison, *value, values.len() - index, 0)?;
+            match verdict {
+                Verdict::If(argument, test) => self.test(*argument, test)?,
+                Verdict::IfOneLacks(arguments) => {
+                    for (argument, bits) in arguments {
+                        self.load(ARGUMENTS_AT + 8 * u32::from(*argument));
+                        self.jump(BPF_JSET, *bits, 1, 0)?;
+                        self.end(&Verdict::Allow);
+                    }
+                    self.end(&Verdict::Fail(EPERM));
+                }
+                Verdict::Allow | Verdict::Fail(_) => self.end(verdict),
             }
-            let (allow, refuse) = (Verdict::Allow, Verdict::Fail(EPERM));
-            self.end(if found { &refuse } else { &allow });
-            self.end(if found { &allow } else { &refuse });
         }
+        Ok(())
+    }
+
+    /// Allows the call if the test of the argument holds.
+    fn test(&mut self, argument: u8, test: &Test) -> io::Result<()> {
+        self.load(ARGUMENTS_AT + 8 * u32::from(argument));
+        let (comparison, values, found) = match test {
+            Test::Is(values) => (BPF_JEQ, values.as_slice(), true),
+            Test::IsNot(values) => (BPF_JEQ, values.as_slice(), false),
+            Test::Lacks(bits) => (BPF_JSET, std::slice::from_ref(bits), false),
+        };
+        for (index, value) in values.iter().enumerate() {
+            self.jump(comparison, *value, values.len() - index, 0)?;
+        }
+        let (allow, refuse) = (Verdict::Allow, Verdict::Fail(EPERM));
+        self.end(if found { &refuse } else { &allow });
+        self.end(if found { &allow } else { &refuse });
         Ok(())
     }
 }

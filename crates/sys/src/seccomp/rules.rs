@@ -13,6 +13,8 @@ pub(super) enum Verdict {
     Allow,
     /// Allowed if the test of an argument holds, and otherwise refused.
     If(u8, Test),
+    /// Allowed if one of the arguments has none of the bits, and otherwise refused.
+    IfOneLacks([(u8, u32); 2]),
     /// Fails with an error of the system.
     Fail(u16),
 }
@@ -49,9 +51,15 @@ impl Rules {
         let verdict = match (*verb, condition) {
             ("allow", []) => Verdict::Allow,
             ("refuse", []) => Verdict::Fail(EPERM),
+            ("absent", []) => Verdict::Fail(ENOSYS),
+            ("allow", ["if", one, "lacks", bits, "or", other, "lacks", others]) => {
+                Verdict::IfOneLacks([
+                    (read_argument(one)?, value(bits)?),
+                    (read_argument(other)?, value(others)?),
+                ])
+            }
             ("allow", ["if", argument, test @ ..]) => {
-                let argument = argument.parse().ok().filter(|argument| *argument < ARGUMENTS)?;
-                Verdict::If(argument, read_test(test)?)
+                Verdict::If(read_argument(argument)?, read_test(test)?)
             }
             _ => return None,
         };
@@ -69,6 +77,10 @@ const ARGUMENTS: u8 = 6;
 pub(super) const EPERM: u16 = libc::EPERM as u16;
 #[expect(clippy::cast_possible_truncation, reason = "the kernel's errors are small numbers")]
 pub(super) const ENOSYS: u16 = libc::ENOSYS as u16;
+
+fn read_argument(word: &str) -> Option<u8> {
+    word.parse().ok().filter(|argument| *argument < ARGUMENTS)
+}
 
 fn read_test(words: &[&str]) -> Option<Test> {
     let values = |words: &[&str]| words.iter().map(|word| value(word)).collect::<Option<Vec<_>>>();
@@ -114,6 +126,10 @@ mod tests {
             "allow read if 0 is x",
             "allow read if 0 lacks 1 2",
             "refuse read if 0 is 0",
+            "absent read if 0 is 0",
+            "allow read if 0 lacks 1 or",
+            "allow read if 0 lacks 1 or 6 lacks 1",
+            "allow read if 0 is 1 or 1 lacks 1",
         ] {
             assert!(Rules::default().read(line).is_err(), "{line}");
         }

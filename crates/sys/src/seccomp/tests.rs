@@ -34,7 +34,7 @@ fn run(filter: &Filter, architecture: u32, number: u32, arguments: [u32; 6]) -> 
 
 #[test]
 fn a_filter_does_what_the_rules_say() {
-    for extra in ["", ISOLATOR] {
+    for extra in ["", HOST_FILES, ISOLATOR] {
         let rules = Rules::default().read(SANDBOX).unwrap().read(extra).unwrap();
         let filter = Filter::new(&rules).unwrap();
         for number in (0..1024).chain([0x4000_0000, 0x4000_0001, u32::MAX]) {
@@ -47,11 +47,21 @@ fn a_filter_does_what_the_rules_say() {
                 None => assert_eq!(on(0, 0), (failed(ENOSYS), false)),
                 Some(Verdict::Fail(error)) => assert_eq!(on(0, 0), (failed(*error), false)),
                 Some(Verdict::Allow) => assert_eq!(on(0, 0), (ALLOWED, false)),
+                Some(Verdict::IfOneLacks([(one, bits), (other, others)])) => {
+                    assert_eq!(on(*one, *bits), (ALLOWED, true));
+                    assert_eq!(on(*other, *others), (ALLOWED, true));
+                    assert_eq!(on(*other, !others), (ALLOWED, true));
+                    let mut both = [0; 6];
+                    (both[usize::from(*one)], both[usize::from(*other)]) = (*bits, *others);
+                    assert_eq!(run(&filter, ARCHITECTURE, number, both), (failed(EPERM), true));
+                }
                 Some(Verdict::If(argument, test)) => {
                     let (good, bad) = match test {
                         Test::Is(values) => (values.clone(), vec![7777]),
                         Test::IsNot(values) => (vec![7777], values.clone()),
-                        Test::Lacks(bits) => (vec![0, !bits], vec![*bits, 1 << 25]),
+                        Test::Lacks(bits) => {
+                            (vec![0, !bits], vec![*bits, bits & bits.wrapping_neg()])
+                        }
                     };
                     for value in good {
                         assert_eq!(on(*argument, value), (ALLOWED, true));
@@ -83,4 +93,31 @@ fn only_the_isolator_makes_namespaces_and_mounts() {
         let verdict = |filter| run(filter, ARCHITECTURE, number, [newuser; 6]).0;
         assert_eq!((verdict(&sandbox), verdict(&isolator)), (failed(error), ALLOWED), "{name}");
     }
+}
+
+#[test]
+fn beside_host_files_no_call_makes_a_set_id_file() {
+    let filter = Filter::for_sandboxes_on_host_files().unwrap();
+    let (create, unnamed) = (libc::O_CREAT.unsigned_abs(), libc::O_TMPFILE.unsigned_abs());
+    let (plain, set_id) = (0o644, [0o4755, 0o2755, 0o6000]);
+    let check = |name: &str, arguments: [u32; 6], wanted: u32| {
+        let found = run(&filter, ARCHITECTURE, calls::number(name).unwrap(), arguments).0;
+        assert_eq!(found, wanted, "{name} {arguments:?}");
+    };
+    for mode in set_id {
+        check("fchmod", [3, mode, 0, 0, 0, 0], failed(EPERM));
+        check("fchmodat", [3, 0, mode, 0, 0, 0], failed(EPERM));
+        check("fchmodat2", [3, 0, mode, 0, 0, 0], failed(EPERM));
+        check("mknodat", [3, 0, mode, 0, 0, 0], failed(EPERM));
+        for flags in [create, unnamed, create | libc::O_WRONLY.unsigned_abs()] {
+            check("openat", [3, 0, flags, mode, 0, 0], failed(EPERM));
+            check("openat", [3, 0, flags, plain, 0, 0], ALLOWED);
+        }
+        // Without these flags the register may hold anything.
+        check("openat", [3, 0, 0, mode, 0, 0], ALLOWED);
+    }
+    for name in ["openat2", "setxattr", "lsetxattr", "fsetxattr"] {
+        check(name, [0; 6], failed(ENOSYS));
+    }
+    check("fchmod", [3, plain, 0, 0, 0, 0], ALLOWED);
 }

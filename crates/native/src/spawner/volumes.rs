@@ -1,0 +1,257 @@
+//! Volumes get their places in the sandbox's root.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Component, Path, PathBuf},
+};
+
+use osb_sys::{
+    fork::SingleThread,
+    identity,
+    mount::{self, Attributes, FsOption},
+    userns::{self, IdBase, IdRange, RANGE},
+};
+use rustix::{
+    fs::{FileType, Mode, OFlags, fstat, mkdirat, openat},
+    io::Errno,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    bounds::Touched,
+    protocol::{Failure, Step},
+};
+
+/// What the users of a sandbox other than its root are on the disk of the host: ids that nobody
+/// has, the same for all sandboxes, below those that sandboxes run with.
+const STRANGERS: u32 = 0x3fff_0000;
+
+/// Every volume has these.
+const ALWAYS: Attributes = Attributes::MOUNT_ATTR_NOSUID.union(Attributes::MOUNT_ATTR_NODEV);
+
+/// A volume and where it goes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct VolumePlan {
+    pub(crate) at: PathBuf,
+    pub(crate) read_only: bool,
+    pub(crate) kind: VolumeKind,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) enum VolumeKind {
+    /// Its files have the ids of the sandbox on disk. A mount of it comes as a descriptor.
+    Kept,
+    /// Files of the host: the sandbox's root is this user and group there. A mount of it comes as
+    /// a descriptor.
+    Host { uid: u32, gid: u32 },
+    /// A new file system of this size in the memory of the sandbox.
+    Memory { bytes: u64 },
+}
+
+impl VolumePlan {
+    pub(super) fn comes_as_descriptor(&self) -> bool {
+        match self.kind {
+            VolumeKind::Kept | VolumeKind::Host { .. } => true,
+            VolumeKind::Memory { .. } => false,
+        }
+    }
+}
+
+/// Whose files a sandbox with these volumes may change.
+pub(super) fn touched(plans: &[VolumePlan]) -> Touched {
+    let is_host = |kind| matches!(kind, VolumeKind::Host { .. });
+    if plans.iter().any(|plan| is_host(plan.kind) && !plan.read_only) {
+        Touched::HostFiles
+    } else {
+        Touched::SandboxFiles
+    }
+}
+
+/// How the owners of each volume's files are translated, where that is not the sandbox's own map.
+/// In the order of the plans. To be called where processes have the numbers that `/proc` shows.
+pub(super) fn id_maps(
+    alone: &SingleThread,
+    plans: &[VolumePlan],
+    base: IdBase,
+) -> Result<Vec<Option<OwnedFd>>, Failure> {
+    let map = |plan: &VolumePlan| match plan.kind {
+        VolumeKind::Kept | VolumeKind::Memory { .. } => Ok(None),
+        VolumeKind::Host { uid, gid } => {
+            userns::mapped_namespace(alone, &ranges(uid, base), &ranges(gid, base)).map(Some)
+        }
+    };
+    plans.iter().map(map).collect::<io::Result<_>>().step("translate the owners of a host path")
+}
+
+/// `owner` on disk is 0 in the sandbox, and the other ids of the sandbox are strangers on disk.
+fn ranges(owner: u32, base: IdBase) -> Vec<IdRange> {
+    if (STRANGERS..STRANGERS + RANGE).contains(&owner) {
+        return vec![IdRange { inside: STRANGERS, outside: base.0, count: RANGE }];
+    }
+    vec![
+        IdRange { inside: owner, outside: base.0, count: 1 },
+        IdRange { inside: STRANGERS + 1, outside: base.0 + 1, count: RANGE - 1 },
+    ]
+}
+
+/// Attaches the volumes below `root`, where the sandbox's root is put together. `mounts` are those
+/// that came as descriptors and `maps` is from [`id_maps`], both in the order of the plans.
+pub(super) fn attach(
+    alone: &SingleThread,
+    root: &Path,
+    plans: &[VolumePlan],
+    mounts: &[OwnedFd],
+    maps: &[Option<OwnedFd>],
+    users: BorrowedFd<'_>,
+    base: IdBase,
+) -> Result<(), Failure> {
+    if plans.is_empty() {
+        return Ok(());
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = rustix::fs::open(root, flags, Mode::empty()).step("open the new root")?;
+    let (mut mounts, mut maps) = (mounts.iter(), maps.iter());
+    for plan in plans {
+        let map = maps.next().and_then(Option::as_ref).map_or(users, AsFd::as_fd);
+        let made;
+        let mount = match plan.kind {
+            VolumeKind::Memory { bytes } => {
+                made = memory(bytes, base)?;
+                &made
+            }
+            VolumeKind::Kept | VolumeKind::Host { .. } => {
+                let mount = mounts.next().ok_or(Errno::BADF).step("take a volume")?;
+                translate(plan, mount, map)?;
+                mount
+            }
+        };
+        let kind = FileType::from_raw_mode(fstat(mount).step("look at a volume")?.st_mode);
+        let place = identity::with_files_of(alone, base.0, base.0, || place(&root, &plan.at, kind));
+        let place = place.step("make the place of a volume")??;
+        mount::attach_at(mount, place).map_err(|error| refusal(plan, &error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn refusal(plan: &VolumePlan, cause: &str) -> Failure {
+    Failure::refusal(&format!("mount a volume at {}", plan.at.display()), cause)
+}
+
+fn translate(plan: &VolumePlan, mount: &OwnedFd, map: BorrowedFd<'_>) -> Result<(), Failure> {
+    let attributes = if plan.read_only { ALWAYS | Attributes::MOUNT_ATTR_RDONLY } else { ALWAYS };
+    mount::prepare_all(mount, attributes, map).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::INVAL | Errno::PERM | Errno::OPNOTSUPP) => refusal(
+            plan,
+            "its file system, or one mounted below it, cannot translate owners: ext4, xfs, \
+                 btrfs and tmpfs can",
+        ),
+        _ => Failure::new("prepare a volume", &error),
+    })
+}
+
+/// A file system in memory. What is written there counts as memory of the sandbox, and so does
+/// every file, even an empty one.
+fn memory(bytes: u64, base: IdBase) -> Result<OwnedFd, Failure> {
+    let (owner, size) = (base.0.to_string(), bytes.to_string());
+    let files = (bytes / 4096).clamp(1024, 1 << 20).to_string();
+    let options = [
+        FsOption::Text("mode", "1777"),
+        FsOption::Text("uid", &owner),
+        FsOption::Text("gid", &owner),
+        FsOption::Text("size", &size),
+        FsOption::Text("nr_inodes", &files),
+    ];
+    mount::filesystem("tmpfs", &options, ALWAYS).step("make a volume in memory")
+}
+
+/// The place `at` below `root`, made with its parents if it is missing. No link is followed: the
+/// image, a snapshot or another volume may have put it there.
+fn place(root: &OwnedFd, at: &Path, kind: FileType) -> Result<OwnedFd, Failure> {
+    let what = format!("mount a volume at {}", at.display());
+    let mut here = root.try_clone().step(&what)?;
+    let mut names = at.components().peekable();
+    while let Some(part) = names.next() {
+        let name = match part {
+            Component::RootDir => continue,
+            Component::Normal(name) => name,
+            Component::CurDir | Component::ParentDir | Component::Prefix(_) => {
+                return Err(Failure::refusal(&what, "the path is not plain"));
+            }
+        };
+        let wanted = if names.peek().is_none() { kind } else { FileType::Directory };
+        here = enter(&here, name, wanted).map_err(|cause| match cause {
+            Obstacle::Kind(found) => {
+                let cause = format!("{} is {found} there", Path::new(name).display());
+                Failure::refusal(&what, cause)
+            }
+            Obstacle::Kernel(Errno::ROFS) => {
+                let cause = format!("{} cannot be made there", Path::new(name).display());
+                Failure::refusal(&what, cause)
+            }
+            Obstacle::Kernel(errno) => Failure::new(&what, &errno),
+        })?;
+    }
+    Ok(here)
+}
+
+enum Obstacle {
+    Kind(&'static str),
+    Kernel(Errno),
+}
+
+impl From<Errno> for Obstacle {
+    fn from(errno: Errno) -> Self {
+        Self::Kernel(errno)
+    }
+}
+
+/// The entry of this name and kind, made if it is missing.
+fn enter(directory: &OwnedFd, name: &OsStr, wanted: FileType) -> Result<OwnedFd, Obstacle> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let entry = match openat(directory, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => {
+            if wanted == FileType::Directory {
+                mkdirat(directory, name, Mode::from_raw_mode(0o755))?;
+            } else {
+                let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                drop(openat(directory, name, new, Mode::from_raw_mode(0o644))?);
+            }
+            openat(directory, name, flags, Mode::empty())?
+        }
+        result => result?,
+    };
+    let found = FileType::from_raw_mode(fstat(&entry)?.st_mode);
+    match (wanted, found) {
+        (_, FileType::Symlink) => Err(Obstacle::Kind("a symbolic link")),
+        (FileType::Directory, FileType::Directory) => Ok(entry),
+        (FileType::Directory, _) => Err(Obstacle::Kind("no directory")),
+        (_, FileType::Directory) => Err(Obstacle::Kind("a directory, and the volume a file")),
+        (_, _) => Ok(entry),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_on_disk_is_root_inside_and_no_id_is_mapped_twice() {
+        let base = IdBase(0x4001_0000);
+        for owner in [0, 1000, 65_534, STRANGERS - 1, STRANGERS, STRANGERS + 7, 0x4001_0000] {
+            let ranges = ranges(owner, base);
+            let outside: u32 = ranges.iter().map(|range| range.count).sum();
+            assert_eq!(outside, RANGE, "{owner}");
+            for (index, range) in ranges.iter().enumerate() {
+                assert!(range.inside.checked_add(range.count - 1).is_some());
+                for other in ranges.iter().skip(index + 1) {
+                    let apart = range.inside + range.count <= other.inside
+                        || other.inside + other.count <= range.inside;
+                    assert!(apart, "{owner}: {ranges:?}");
+                }
+            }
+        }
+        assert_eq!(ranges(1000, base)[0], IdRange { inside: 1000, outside: base.0, count: 1 });
+    }
+}

@@ -1,0 +1,161 @@
+//! Paths that stay below a directory, whatever somebody hostile puts in their way meanwhile.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::{
+    fs::{
+        Dir, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, fstat, mkdirat, openat, openat2,
+    },
+    io::Errno,
+};
+
+/// Names what is at `path` below `directory`, without opening it. Links are followed as long as
+/// they stay below; one that leads out is an error, and so is a path with `..` that does.
+pub fn open(directory: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let below = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    // The kernel gives up with AGAIN when something was renamed meanwhile.
+    for _ in 0..32 {
+        match openat2(&directory, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), below) {
+            Err(Errno::AGAIN) => {}
+            result => return Ok(result?),
+        }
+    }
+    Err(Errno::AGAIN.into())
+}
+
+/// As [`open`]; directories that are missing are made, each for the owner of the one around it.
+pub fn open_or_make(directory: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+    match open(&directory, path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        result => return result,
+    }
+    let mut parent = open(&directory, Path::new("."))?;
+    let mut walked = PathBuf::new();
+    for part in path.components() {
+        let Component::Normal(name) = part else { continue };
+        walked.push(name);
+        parent = match open(&directory, &walked) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make(&parent, name)?;
+                open(&directory, &walked)?
+            }
+            result => result?,
+        };
+    }
+    Ok(parent)
+}
+
+fn make(parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    match mkdirat(parent, name, Mode::RWXU) {
+        // Somebody else made it, or a link to nowhere has this name and cannot be opened.
+        Err(Errno::EXIST) => return Ok(()),
+        result => result?,
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = openat(parent, name, flags, Mode::empty())?;
+    // Whoever may write to the parent may have put another directory in its place. One of ours
+    // that is empty gives away nothing.
+    let is_new = fstat(&made)?.st_uid == rustix::process::geteuid().as_raw() && is_empty(&made)?;
+    if !is_new {
+        return Err(io::Error::other("a directory was replaced while it was made"));
+    }
+    let around = fstat(parent)?;
+    fchmod(&made, Mode::from_raw_mode(0o755))?;
+    fchown(&made, Some(Uid::from_raw(around.st_uid)), Some(Gid::from_raw(around.st_gid)))?;
+    Ok(())
+}
+
+fn is_empty(directory: &OwnedFd) -> io::Result<bool> {
+    for entry in Dir::read_from(directory)? {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::fs::CWD;
+
+    use super::*;
+
+    fn place() -> (tempfile::TempDir, OwnedFd) {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["in/a", "out"] {
+            crate::fs::create_dir_all(root.path().join(name)).unwrap();
+        }
+        crate::fs::write(root.path().join("out/secret"), "x").unwrap();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, root.path().join("in"), flags, Mode::empty()).unwrap();
+        (root, directory)
+    }
+
+    fn same(one: &OwnedFd, path: &Path) -> bool {
+        let (one, other) = (fstat(one).unwrap(), rustix::fs::stat(path).unwrap());
+        (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+    }
+
+    #[test]
+    fn only_what_lies_below_is_found() {
+        let (root, directory) = place();
+        let at = |name: &str| root.path().join("in").join(name);
+        crate::fs::symlink("a", at("inner")).unwrap();
+        crate::fs::symlink("../out", at("outer")).unwrap();
+        crate::fs::symlink(root.path().join("out"), at("absolute")).unwrap();
+        assert!(same(&open(&directory, Path::new("inner")).unwrap(), &at("a")));
+        assert!(same(&open(&directory, Path::new("")).unwrap(), &at("")));
+        for path in ["..", "../out", "outer", "outer/secret", "absolute", "a/../../out", "/etc"] {
+            assert!(open(&directory, Path::new(path)).is_err(), "{path} was opened");
+            assert!(open_or_make(&directory, Path::new(path)).is_err(), "{path} was opened");
+        }
+    }
+
+    #[test]
+    fn missing_directories_are_made_below() {
+        let (root, directory) = place();
+        let made = open_or_make(&directory, Path::new("a/b/c")).unwrap();
+        assert!(same(&made, &root.path().join("in/a/b/c")));
+        crate::fs::symlink("../out/new", root.path().join("in/dangling")).unwrap();
+        assert!(open_or_make(&directory, Path::new("dangling")).is_err());
+        assert!(open_or_make(&directory, Path::new("dangling/x")).is_err());
+        assert!(!root.path().join("out/new").exists());
+    }
+
+    #[test]
+    fn a_directory_that_is_swapped_for_a_link_never_leads_out() {
+        let (root, directory) = place();
+        let (stop, swaps) = (AtomicBool::new(false), AtomicBool::new(false));
+        let at = |name: &str| root.path().join("in").join(name);
+        crate::fs::symlink("../out", at("link")).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let flags = rustix::fs::RenameFlags::EXCHANGE;
+                    rustix::fs::renameat_with(CWD, at("a"), CWD, at("link"), flags).unwrap();
+                    swaps.store(true, Ordering::Relaxed);
+                }
+            });
+            let outside = root.path().join("out");
+            for round in 0..20_000 {
+                if let Ok(found) = open(&directory, Path::new("a")) {
+                    assert!(!same(&found, &outside));
+                }
+                if let Ok(found) = open_or_make(&directory, &PathBuf::from(format!("a/{round}"))) {
+                    assert!(!same(&found, &outside));
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!(swaps.load(Ordering::Relaxed));
+        assert_eq!(crate::fs::names(root.path().join("out")).unwrap(), ["secret"]);
+    }
+}

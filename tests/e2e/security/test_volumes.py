@@ -1,0 +1,381 @@
+"""Volumes: one test per sentence of SECURITY.md, named after it. The attacker is root in the sandbox."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator
+
+import pytest
+from opensandbox import SandboxSync
+from opensandbox.exceptions import SandboxApiException
+from opensandbox.models.isolated import CreateIsolatedSessionRequest, IsolatedWorkspaceSpec
+from opensandbox.models.sandboxes import PVC, Host, Volume
+from served import Server, serving, wait_for
+
+OWNER = 12345
+
+
+def lines(sandbox: SandboxSync, command: str) -> list[str]:
+    """What a command printed on both streams."""
+    execution = sandbox.commands.run(f"{{ {command}\n}} 2>&1")
+    return [line.text for line in execution.logs.stdout]
+
+
+def fails(sandbox: SandboxSync, command: str) -> None:
+    execution = sandbox.commands.run(command)
+    output = [line.text for line in execution.logs.stdout + execution.logs.stderr]
+    assert execution.exit_code not in (0, None), f"{command} succeeded: {output}"
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[pathlib.Path]:
+    """A directory of the host with one that sandboxes may be shown, and one that they may not."""
+    place = pathlib.Path(tempfile.mkdtemp(prefix="osb-volumes-", dir="/var/tmp")).resolve()
+    place.chmod(0o755)
+    (place / "shared").mkdir()
+    (place / "private").mkdir()
+    (place / "private" / "secret").write_text("secret")
+    yield place
+    shutil.rmtree(place)
+
+
+@pytest.fixture(scope="module")
+def server(place: pathlib.Path) -> Iterator[Server]:
+    config = place / "osb.toml"
+    config.write_text(f"[storage]\nallowed-host-paths = ['{place}/shared']\n")
+    with serving("--config", str(config)) as server:
+        yield server
+
+
+@pytest.fixture
+def shared(place: pathlib.Path, request: pytest.FixtureRequest) -> pathlib.Path:
+    """A directory of its own for each test, which sandboxes may be shown."""
+    made = place / "shared" / request.node.name[:60]
+    made.mkdir()
+    return made
+
+
+def host(path: pathlib.Path | str, at: str = "/data", **options) -> Volume:
+    name = at.strip("/").replace("/", "-") or "root"
+    return Volume(name=name, host=Host(path=str(path)), mount_path=at, **options)
+
+
+def kept(claim: str, at: str = "/data", *, last: bool = False, create: bool = True, **options) -> Volume:
+    pvc = PVC(claim_name=claim, delete_on_sandbox_termination=last, create_if_not_exists=create)
+    return Volume(name=at.strip("/").replace("/", "-"), pvc=pvc, mount_path=at, **options)
+
+
+def files_of(server: Server, claim: str) -> pathlib.Path:
+    return server.data_dir / "native" / "volumes" / claim / "data"
+
+
+def refused(create, code: str, *volumes: Volume) -> str:
+    with pytest.raises(SandboxApiException) as caught:
+        create(volumes=list(volumes))
+    assert caught.value.status_code == 400 and caught.value.error.code == code, caught.value
+    return str(caught.value)
+
+
+# Where volumes come from
+
+
+def test_a_host_path_that_nobody_allowed_is_refused(create, place):
+    for path in ("/etc", str(place), str(place / "private"), f"{place}/shared-too", "/proc/self/root"):
+        refused(create, "VOLUME::HOST_PATH_NOT_ALLOWED", host(path))
+    for path in (f"{place}/shared/../private", f"{place}/shared//x", "/"):
+        refused(create, "VOLUME::INVALID_HOST_PATH", host(path))
+    with serving() as strict:
+        body = {
+            "image": {"uri": "host"}, "entrypoint": ["sleep", "9"], "resourceLimits": {},
+            "volumes": [{"name": "a", "host": {"path": "/srv"}, "mountPath": "/data"}],
+        }
+        answer = strict.call("POST", "/v1/sandboxes", body)
+        assert answer.status == 400 and answer.json()["code"] == "VOLUME::HOST_PATH_NOT_ALLOWED"
+        assert "allowed-host-paths" in answer.json()["message"]
+
+
+def test_no_link_leads_a_volume_out_of_its_place(create, place, shared):
+    (shared / "inside").mkdir()
+    (shared / "good").symlink_to("inside")
+    (shared / "absolute").symlink_to(place / "private")
+    (shared / "relative").symlink_to("../../private")
+    (shared / "magic").symlink_to("/proc/1/root")
+    (shared / "nowhere").symlink_to("../../private/new")
+    create(volumes=[host(shared / "good")]).commands.run("touch /data/x")
+    assert (shared / "inside" / "x").exists()
+    for name in ("absolute", "relative", "magic", "absolute/secret"):
+        refused(create, "VOLUME::HOST_PATH_NOT_ALLOWED", host(shared / name))
+        refused(create, "VOLUME::INVALID_SUB_PATH", host(shared, sub_path=name))
+    refused(create, "VOLUME::INVALID_SUB_PATH", host(shared, sub_path="../x"))
+    with pytest.raises(SandboxApiException):
+        create(volumes=[host(shared / "nowhere" / "deeper")])
+    assert not (place / "private" / "new").exists()
+    # What a sandbox leaves in a volume is no way out for the next.
+    first = create(volumes=[kept("links")])
+    first.commands.run("ln -s / /data/root; ln -s ../../../.. /data/up; ln -s /etc/passwd /data/file")
+    for sub_path in ("root", "root/etc", "up", "file"):
+        refused(create, "VOLUME::INVALID_SUB_PATH", kept("links", sub_path=sub_path))
+
+
+def test_a_directory_that_is_swapped_for_a_link_leads_no_volume_out(create, place, shared):
+    (shared / "way" / "end").mkdir(parents=True)
+    (place / "private" / "end").mkdir()
+    (place / "private" / "end" / "secret").write_text("secret")
+    (shared / "link").symlink_to("../../private")
+    stop = threading.Event()
+    swapper = create(volumes=[host(shared, "/swap")])
+
+    def swap() -> None:
+        here = os.open(shared, os.O_PATH)
+        while not stop.is_set():
+            for one, other in (("way", "aside"), ("link", "way"), ("way", "link"), ("aside", "way")):
+                try:
+                    os.rename(one, other, src_dir_fd=here, dst_dir_fd=here)
+                except OSError:
+                    pass
+        os.close(here)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    got = 0
+    try:
+        for number in range(40):
+            volume = host(shared / "way" / "end") if number % 2 else host(shared, sub_path="way/end")
+            try:
+                sandbox = create(volumes=[volume])
+            except SandboxApiException as refusal:
+                assert refusal.status_code in (400, 500), refusal
+                continue
+            got += 1
+            assert "secret" not in lines(sandbox, "ls /data")
+            sandbox.kill()
+    finally:
+        stop.set()
+        thread.join()
+    assert got > 0, "not one sandbox was made"
+    assert sorted(os.listdir(place / "private")) == ["end", "secret"]
+    swapper.kill()
+
+
+def test_no_volume_covers_what_is_the_sandboxs_own(create, shared):
+    for at in ("/", "/proc", "/proc/self", "/sys/fs", "/dev", "/dev/shm", "/opt/opensandbox"):
+        refused(create, "VOLUME::INVALID_MOUNT_PATH", host(shared, at))
+    # /bin is a link of the image, and /usr is read-only.
+    for at in ("/bin/x", "/usr/not-there"):
+        refused(create, "VOLUME::INVALID_MOUNT_PATH", host(shared, at))
+
+
+# What can be done with them
+
+
+def test_a_read_only_volume_cannot_be_written(create, server, shared):
+    (shared / "file").write_text("as it was")
+    (shared / "file").chmod(0o666)
+    create(volumes=[kept("finished")]).commands.run("echo as it was > /data/file; chmod 666 /data/file")
+    sandbox = create(
+        volumes=[host(shared, "/a", read_only=True), kept("finished", "/b", read_only=True)]
+    )
+    for at in ("/a", "/b"):
+        assert lines(sandbox, f"cat {at}/file") == ["as it was"]
+        for attack in (
+            f"echo x > {at}/file", f"touch {at}/new", f"rm {at}/file", f"chmod 777 {at}/file",
+            f"mv {at}/file {at}/other", f"mount -o remount,rw {at}", f"mount -o bind,remount,rw {at}",
+            f"umount {at}", f"python3 -c \"import os; os.open('{at}/file', os.O_RDWR)\"",
+            f"exec 3<{at}/file; echo x > /proc/self/fd/3", f"ln {at}/file {at}/again",
+            f"touch -d 2000-01-01 {at}/file",
+        ):
+            fails(sandbox, attack)
+    assert (shared / "file").read_text() == "as it was" and os.listdir(shared) == ["file"]
+    assert os.listdir(files_of(server, "finished")) == ["file"]
+
+
+SET_ID = """
+import ctypes, os, stat
+libc = ctypes.CDLL(None, use_errno=True)
+at = "/data/"
+def attempt(name, work):
+    try: work()
+    except OSError: pass
+def plain(name):
+    os.close(os.open(at + name, os.O_CREAT | os.O_WRONLY, 0o755))
+    return at + name
+attempt("chmod", lambda: os.chmod(plain("chmod"), 0o4755))
+attempt("chmod-group", lambda: os.chmod(plain("chmod-group"), 0o2755))
+attempt("fchmod", lambda: os.fchmod(os.open(plain("fchmod"), os.O_RDWR), 0o6755))
+attempt("open", lambda: os.open(at + "open", os.O_CREAT | os.O_WRONLY, 0o4755))
+attempt("mknod", lambda: os.mknod(at + "mknod", 0o4755 | stat.S_IFREG))
+def unnamed():
+    fd = os.open(at, os.O_TMPFILE | os.O_RDWR, 0o4755)
+    os.link(f"/proc/self/fd/{fd}", at + "unnamed", follow_symlinks=True)
+attempt("unnamed", unnamed)
+how = (ctypes.c_uint64 * 3)(os.O_CREAT | os.O_WRONLY, 0o4755, 0)
+libc.syscall(437, -100, (at + "openat2").encode(), how, 24)
+libc.syscall(452, -100, plain("fchmodat2").encode(), 0o4755, 0)
+libc.syscall(268, -100, plain("fchmodat").encode(), 0o4755)
+libc.syscall(85, (at + "creat").encode(), 0o4755)
+capability = bytes.fromhex("010000020004000000000000000000000000000000000000")
+attempt("capability", lambda: os.setxattr(plain("capability"), "security.capability", capability[:20]))
+attempt("copy", lambda: (open("/tmp/set", "w").close(), os.chmod("/tmp/set", 0o4755)))
+os.system("cp -p /tmp/set /data/copy; mv /tmp/set /data/moved; install -m 4755 /bin/true /data/installed")
+print("tried")
+"""
+
+
+def test_a_sandbox_makes_no_set_id_file_on_the_host(create, shared):
+    sandbox = create(volumes=[host(shared)])
+    sandbox.files.write_file("/tmp/attack.py", SET_ID)
+    assert lines(sandbox, "python3 /tmp/attack.py 2>/dev/null")[-1] == "tried"
+    session = sandbox.isolation.create(
+        CreateIsolatedSessionRequest(workspace=IsolatedWorkspaceSpec(path="/data", mode="rw"))
+    )
+    (shared / "isolated").mkdir()
+    (shared / "attack.py").write_text(SET_ID.replace("/data/", "/data/isolated/"))
+    ran = session.run("python3 /data/attack.py 2>/dev/null; chmod u+s /data/chmod")
+    assert any("tried" in line.text for line in ran.logs.stdout), ran
+    made = [path for path in shared.rglob("*") if not path.is_dir()]
+    assert len(made) > 12, made
+    for path in made:
+        assert path.lstat().st_mode & (stat.S_ISUID | stat.S_ISGID) == 0, path
+        assert "security.capability" not in os.listxattr(path), path
+    # The daemon's own operations on files are no way around it.
+    with pytest.raises(SandboxApiException):
+        sandbox.files.write_file("/data/uploaded", "x", mode=4755)
+    assert not (shared / "uploaded").exists() or (shared / "uploaded").stat().st_mode & 0o6000 == 0
+    # Ordinary work goes on, also over deep directories.
+    sandbox.commands.run("mkdir -p /data/a/b/c; touch /data/a/b/c/found; chmod 700 /data/a")
+    assert (shared / "a" / "b" / "c" / "found").exists()
+
+
+def test_neither_devices_nor_set_id_programs_of_a_volume_work(create, shared):
+    os.mknod(shared / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    shutil.copy("/usr/bin/id", shared / "id")
+    (shared / "id").chmod(0o4755)
+    sandbox = create(volumes=[host(shared)])
+    fails(sandbox, "echo x > /data/null")
+    fails(sandbox, "cat /data/null")
+    assert lines(sandbox, "setpriv --reuid 1000 --clear-groups /data/id -u") == ["1000"]
+    # A sandbox makes no device itself.
+    fails(sandbox, "mknod /data/mine c 1 3")
+
+
+def test_files_of_a_host_volume_are_usable_from_both_sides(create, shared):
+    os.chown(shared, OWNER, OWNER + 1)
+    (shared / "given").write_text("from the host\n")
+    (shared / "given").chmod(0o600)
+    os.chown(shared / "given", OWNER, OWNER + 1)
+    (shared / "foreign").write_text("somebody else's")
+    (shared / "foreign").chmod(0o600)
+    sandbox = create(volumes=[host(shared)])
+    assert lines(sandbox, "cat /data/given; stat -c %u:%g /data/given") == ["from the host", "0:0"]
+    sandbox.commands.run("echo more >> /data/given; mkdir -p /data/new/dir; echo x > /data/new/dir/f")
+    assert (shared / "given").read_text() == "from the host\nmore\n"
+    for path in (shared / "new", shared / "new/dir/f"):
+        assert (path.stat().st_uid, path.stat().st_gid) == (OWNER, OWNER + 1), path
+    # It acts as the owner and as nobody else.
+    fails(sandbox, "cat /data/foreign")
+    fails(sandbox, "chown root /data/foreign")
+    fails(sandbox, "rm -f /data/foreign && chown 12345 /data/given && false")
+    # Other users of the sandbox are nobody on the host, and the same in the next sandbox.
+    sandbox.commands.run("chmod 777 /data/new; cd /data/new; setpriv --reuid 1000 touch /data/new/theirs")
+    theirs = (shared / "new/theirs").stat().st_uid
+    assert theirs == 0x3FFF0000 + 1000
+    again = create(volumes=[host(shared)])
+    assert lines(again, "stat -c %u /data/new/theirs") == ["1000"]
+
+
+def test_the_owner_of_a_new_host_directory_is_that_of_the_one_around_it(create, shared):
+    os.chown(shared, OWNER, OWNER)
+    sandbox = create(volumes=[host(shared / "new" / "deep", sub_path="part/of")])
+    sandbox.commands.run("touch /data/x")
+    for path in ("new", "new/deep", "new/deep/part/of", "new/deep/part/of/x"):
+        assert (shared / path).stat().st_uid == OWNER, path
+    assert stat.S_IMODE((shared / "new").stat().st_mode) == 0o755
+
+
+def test_two_sandboxes_share_a_kept_volume(create, server):
+    one, two = create(volumes=[kept("both")]), create(volumes=[kept("both", "/elsewhere")])
+    one.commands.run("echo hello > /data/word; chown 1000 /data/word; chmod 600 /data/word")
+    assert lines(two, "cat /elsewhere/word; stat -c %u /elsewhere/word") == ["hello", "1000"]
+    two.commands.run("echo bye > /elsewhere/word")
+    assert lines(one, "cat /data/word") == ["bye"]
+    one.kill()
+    two.kill()
+    assert (files_of(server, "both") / "word").read_text() == "bye\n"
+    assert lines(create(volumes=[kept("both", create=False)]), "cat /data/word") == ["bye"]
+    refused(create, "VOLUME::PVC_NOT_FOUND", kept("never-made", create=False))
+
+
+def test_a_volume_goes_with_the_last_sandbox_and_only_if_it_was_made_for_one(create, server):
+    create(volumes=[kept("older")]).kill()
+    one = create(volumes=[kept("older", "/a", last=True), kept("fresh", "/b", last=True)])
+    two = create(volumes=[kept("fresh", "/b")])
+    two.commands.run("echo x > /b/file")
+    one.kill()
+    assert files_of(server, "fresh").exists(), "another sandbox uses it"
+    assert lines(two, "cat /b/file") == ["x"]
+    two.kill()
+    assert not files_of(server, "fresh").exists()
+    assert files_of(server, "older").exists(), "it was there before"
+    # A create that fails takes back what was made for it.
+    refused(create, "VOLUME::INVALID_MOUNT_PATH", kept("unborn", "/bin/x", last=True))
+    assert not files_of(server, "unborn").exists()
+
+
+def test_removing_a_sandbox_leaves_what_is_in_its_volumes(create, server, shared):
+    (shared / "tree/deep").mkdir(parents=True)
+    (shared / "tree/deep/file").write_text("x")
+    sandbox = create(volumes=[host(shared, "/a"), kept("lasting", "/a/b"), kept("lasting", "/srv/c")])
+    sandbox.commands.run("echo y > /a/b/file")
+    assert lines(sandbox, "cat /srv/c/file") == ["y"]
+    sandbox.kill()
+    removed = server.data_dir / "native" / "removed"
+    wait_for("its files are deleted", lambda: not os.listdir(removed))
+    assert (shared / "tree/deep/file").read_text() == "x"
+    assert (files_of(server, "lasting") / "file").read_text() == "y\n"
+
+
+def memory_volume(server: Server, size: str, limit: str = "512Mi") -> str:
+    body = {
+        "image": {"uri": "host"}, "entrypoint": ["tail", "-f", "/dev/null"],
+        "resourceLimits": {"memory": limit}, "timeout": 600,
+        "volumes": [{"name": "a", "tmpfs": {"size": size}, "mountPath": "/scratch"},
+                    {"name": "b", "tmpfs": {"size": "128Mi"}, "mountPath": "/dev/shm"}],
+    }
+    answer = server.call("POST", "/v1/sandboxes", body)
+    assert answer.status == 202, answer
+    return answer.json()["id"]
+
+
+def connected(server: Server, sandbox: str) -> SandboxSync:
+    from opensandbox.config import ConnectionConfigSync
+
+    config = ConnectionConfigSync(domain=server.domain, api_key=server.api_key)
+    return SandboxSync.connect(sandbox, connection_config=config)
+
+
+def test_a_volume_in_memory_is_limited_and_counts_as_memory(server):
+    sandbox = connected(server, memory_volume(server, "8Mi"))
+    assert lines(sandbox, "stat -c %a:%u /scratch; df -k --output=size /dev/shm | tail -1")[0] == "1777:0"
+    fails(sandbox, "dd if=/dev/zero of=/scratch/big bs=1M count=9")
+    fails(sandbox, "rm /scratch/big; cd /scratch; python3 -c \"\nfor n in range(3000): open(str(n), 'w').close()\"")
+    fails(sandbox, "mount -o remount,size=1g /scratch")
+    assert lines(sandbox, "rm -rf /scratch/*; echo ok > /scratch/x; cat /scratch/x") == ["ok"]
+    sandbox.kill()
+    # Larger than the sandbox's memory: the sandbox's limit holds.
+    sandbox = connected(server, memory_volume(server, "4Gi", "64Mi"))
+    fails(sandbox, "dd if=/dev/zero of=/scratch/big bs=1M count=256")
+    assert lines(sandbox, "rm -f /scratch/big; echo alive") == ["alive"]
+    sandbox.kill()
+
+
+def test_an_isolated_session_sees_volumes_and_writes_only_where_it_may(create, shared):
+    sandbox = create(volumes=[host(shared), kept("beside", "/other")])
+    sandbox.commands.run("echo x > /data/f; echo y > /other/f")
+    seen = sandbox.isolation.run_once("cat /data/f /other/f; echo z > /data/f", workspace="/srv")
+    assert [line.text for line in seen.logs.stdout] == ["x", "y"]
+    assert (shared / "f").read_text() == "x\n"
