@@ -8,6 +8,7 @@ mod pause;
 mod pool;
 mod reach;
 mod snapshots;
+mod tag;
 mod usage;
 mod volumes;
 
@@ -31,7 +32,12 @@ use osb_core::{
     SandboxSpec, Snapshots, Usage, Volumes,
 };
 use osb_image::{ImageError, Images};
-use osb_sys::{cgroup::Layout, fs, memfd, netns::SocketOpener, userns::IdBase};
+use osb_sys::{
+    cgroup::{Group, Layout},
+    fs, memfd,
+    netns::SocketOpener,
+    userns::IdBase,
+};
 use tokio::sync::{Semaphore, broadcast};
 use tokio_util::task::TaskTracker;
 
@@ -91,6 +97,8 @@ pub struct Native {
 struct Inner {
     config: Config,
     layout: Layout,
+    /// What tells the control groups of this data directory from those of others.
+    tag: String,
     images: Images,
     disks: Disks,
     shelf: Shelf,
@@ -162,8 +170,9 @@ impl Native {
         let volumes =
             Sources::open(&config.data_dir, config.host_paths.clone()).map_err(StartError::Data)?;
         let layout = Layout::find().map_err(StartError::Groups)?;
+        let tag = tag::of(&config.data_dir).map_err(StartError::Data)?;
         layout
-            .prepare(&config.cgroup_parent)
+            .prepare(&format!("{}/{tag}", config.cgroup_parent))
             .map_err(|error| StartError::Groups(io::Error::other(error)))?;
         let tasks = TaskTracker::new();
         let shelf = Shelf::new(&config.data_dir);
@@ -177,6 +186,7 @@ impl Native {
                 news: broadcast::Sender::new(NEWS),
                 config,
                 layout,
+                tag,
                 images,
                 disks,
                 shelf,
@@ -222,13 +232,25 @@ impl Native {
     }
 
     fn place_of(&self, state: &State) -> Place {
-        let place = self.place_in(&self.sandboxes(), state.spec.id);
-        let Some(name) = &state.group else { return place };
-        place.in_group(self.inner.layout.group(&self.inner.config.cgroup_parent, name))
+        let id = state.spec.id;
+        let group = match &state.group {
+            Some(name) => self.group(name),
+            None => self.group(&id.to_string()),
+        };
+        Place::new(&self.sandboxes(), id, group)
     }
 
     fn place_in(&self, directory: &Path, id: SandboxId) -> Place {
-        Place::new(directory, &self.inner.layout, &self.inner.config.cgroup_parent, id)
+        Place::new(directory, id, self.group(&self.group_name(id)))
+    }
+
+    /// What the control group of a sandbox is called that is started with this id.
+    fn group_name(&self, id: SandboxId) -> String {
+        format!("{}/{id}", self.inner.tag)
+    }
+
+    fn group(&self, name: &str) -> Group {
+        self.inner.layout.group(&self.inner.config.cgroup_parent, name)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -314,10 +336,10 @@ impl Runtime for Native {
             }
             let warm = self.inner.pools.take(spec, &rootfs, disk);
             let (base, group) = match &warm {
-                Some(warm) => (warm.base, Some(warm.group())),
-                None => (known.take_ids()?, None),
+                Some(warm) => (warm.base, self.group_name(warm.id())),
+                None => (known.take_ids()?, self.group_name(spec.id)),
             };
-            let state = State { spec: spec.clone(), base, disk, group };
+            let state = State { spec: spec.clone(), base, disk, group: Some(group) };
             let turn = Arc::new(tokio::sync::Mutex::new(()));
             // Taken before anybody else can see the entry, so a removal waits for the making.
             let held = turn
@@ -388,6 +410,7 @@ impl Runtime for Native {
 
     async fn retire(&self) {
         self.empty_pools().await;
+        self.leave_groups();
     }
 
     fn pause(&self) -> Option<&dyn Pause> {

@@ -4,7 +4,7 @@
 //!
 //! | in `sandboxes/<id>` | what it is |
 //! | --- | --- |
-//! | `state.json` | the spec, the range of ids, and the control group if it has another name |
+//! | `state.json` | the spec, the range of ids, and the control group |
 //! | `upper` | the sandbox's own files |
 //! | `work` | the overlay's own |
 //! | `disk.img` | a file system that holds these two instead, if they are limited by it |
@@ -28,7 +28,7 @@ use osb_core::{
 };
 use osb_image::Rootfs;
 use osb_sys::{
-    cgroup::{Group, Layout, Limits, Version},
+    cgroup::{Group, Limits, Version},
     fs::{self, PathError},
     memfd, message, unix,
     userns::IdBase,
@@ -62,8 +62,9 @@ pub(crate) struct State {
     /// How much it may write; `None` is as much as there is.
     #[serde(default)]
     pub(crate) disk: Option<Memory>,
-    /// The name of its control group, if that is not its id: a sandbox that was started before it
-    /// was asked for keeps the group that it was started in.
+    /// The name of its control group, below the one that holds all. It is not made of its id if
+    /// it was started before it was asked for: then it keeps the group that it was started in.
+    /// Sandboxes from before each data directory had a tag do not have it if it is their id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) group: Option<String>,
 }
@@ -79,15 +80,9 @@ pub(crate) enum Purpose {
 }
 
 impl Place {
-    /// The place of sandbox `id` in `directory`, with the control group of its name.
-    pub(crate) fn new(directory: &Path, layout: &Layout, parent: &str, id: SandboxId) -> Self {
-        let name = id.to_string();
-        Self { id, directory: directory.join(&name), group: layout.group(parent, &name) }
-    }
-
-    /// The same place with another control group.
-    pub(crate) fn in_group(self, group: Group) -> Self {
-        Self { group, ..self }
+    /// The place of sandbox `id` in `directory`, with this control group.
+    pub(crate) fn new(directory: &Path, id: SandboxId, group: Group) -> Self {
+        Self { id, directory: directory.join(id.to_string()), group }
     }
 
     /// Makes the directory and the control group, and everything that the spawner needs to be

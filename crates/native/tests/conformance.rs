@@ -1,6 +1,8 @@
 //! The native runtime under the laws of every runtime, once as it is and once with a warm pool.
 #![expect(clippy::unwrap_used, reason = "a harness that cannot be set up has failed its test")]
 
+#[path = "conformance/groups.rs"]
+mod groups;
 #[path = "conformance/pool.rs"]
 mod pool;
 
@@ -16,6 +18,7 @@ use osb_core::{
     testkit::{conformance::Harness, required},
 };
 use osb_native::{Config, Native, PoolConfig};
+use osb_sys::cgroup::{Group, Layout};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -56,6 +59,17 @@ impl Host {
         self.runtime.lock().unwrap().clone().expect("invariant: set when made")
     }
 
+    /// The control group of the sandbox that was started under this name.
+    fn group_of(&self, name: &str) -> Group {
+        let tag = osb_sys::fs::read_to_string(self.directory.path().join("group")).unwrap();
+        Layout::find().unwrap().group(&self.group, &format!("{tag}/{name}"))
+    }
+
+    /// The one that such a sandbox would have had before each data directory had a tag.
+    fn untagged(&self, id: SandboxId) -> Group {
+        Layout::find().unwrap().group(&self.group, &id.to_string())
+    }
+
     /// Lets another runtime, one without pools, clear away what waits in the pools of this one.
     fn drain(&self) {
         self.native().release().unwrap();
@@ -81,7 +95,7 @@ impl Drop for Host {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        if let Ok(layout) = osb_sys::cgroup::Layout::find() {
+        if let Ok(layout) = Layout::find() {
             layout.dissolve(&self.group);
         }
     }

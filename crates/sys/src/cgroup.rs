@@ -3,6 +3,7 @@
 mod alarm;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     fs::File,
     io,
@@ -153,15 +154,31 @@ impl Layout {
         }
     }
 
-    /// Removes the group that held all of ours, if nothing is in it any more.
+    /// Removes the group that held all of ours and those directly below it, if nothing is in them
+    /// any more.
     pub fn dissolve(&self, parent: &str) {
-        let trees = match self {
+        // What is in use, or gone, stays as it is.
+        for name in self.names(parent).unwrap_or_default() {
+            self.group(parent, &name).remove().ok();
+        }
+        self.group(parent, "").remove().ok();
+    }
+
+    /// The names of the groups directly below `parent`, those half made included.
+    pub fn names(&self, parent: &str) -> Result<BTreeSet<String>, PathError> {
+        let mut found = BTreeSet::new();
+        for tree in self.trees() {
+            let at = tree.join(parent);
+            // A group has files of its own beside the groups below it.
+            found.extend(fs::names(&at)?.into_iter().filter(|name| at.join(name).is_dir()));
+        }
+        Ok(found)
+    }
+
+    fn trees(&self) -> Vec<&PathBuf> {
+        match self {
             Self::V1 { trees } => trees.distinct(),
             Self::V2 { tree } => vec![tree],
-        };
-        for tree in trees {
-            // One that is in use, or gone, stays as it is.
-            rustix::fs::rmdir(tree.join(parent)).ok();
         }
     }
 
@@ -258,6 +275,11 @@ impl Group {
             Version::V2 => "cgroup.procs",
         };
         self.at.distinct().into_iter().map(|path| path.join(door)).collect()
+    }
+
+    /// Whether anything of the group is there.
+    pub fn exists(&self) -> bool {
+        self.at.distinct().iter().any(|path| path.exists())
     }
 
     /// The processes in the group; none if it does not exist.
@@ -397,10 +419,13 @@ fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| number(line.strip_prefix(name)?.strip_prefix(' ')?))
 }
 
-/// Lets the groups below `parent` have limits of their own (version 2).
+/// Lets the groups below `parent` have limits of their own (version 2). A controller comes down
+/// from the root of the tree, one group after the other.
 fn delegate(parent: &Path) -> Result<(), PathError> {
-    for group in parent.parent().into_iter().chain([parent]) {
-        fs::write(group.join("cgroup.subtree_control"), "+cpu +memory +pids")?;
+    let switches = parent.ancestors().map(|group| group.join("cgroup.subtree_control"));
+    let mut switches: Vec<_> = switches.take_while(|switch| switch.exists()).collect();
+    while let Some(switch) = switches.pop() {
+        fs::write(switch, "+cpu +memory +pids")?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ impl Native {
     pub(super) async fn adopt(&self) -> Result<(), fs::PathError> {
         for name in fs::names(self.sandboxes())? {
             let Ok(id) = name.parse::<SandboxId>() else { continue };
-            let place = self.place(id);
+            let place = self.left_in(&self.sandboxes(), id);
             let state = place.state();
             let place = state.as_ref().map_or(place, |state| self.place_of(state));
             place.stir()?;
@@ -48,6 +48,7 @@ impl Native {
                 .insert(id, Entry { state, life, turn: Arc::default(), leaving: Arc::default() });
         }
         self.drain().await?;
+        self.clear_groups().await?;
         self.clear_shelf();
         self.sweep_volumes()?;
         let removed = self.removed();

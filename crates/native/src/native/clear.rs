@@ -3,7 +3,7 @@
 use std::{io, path::Path, time::Duration};
 
 use osb_core::Chain;
-use osb_sys::{confined, process, tree};
+use osb_sys::{cgroup::Group, confined, process, tree};
 
 use super::{Life, Native, make::ended};
 use crate::sandbox::Place;
@@ -27,7 +27,7 @@ impl Native {
             place.group.thaw().ok();
             tokio::time::timeout(END_PATIENCE, ended(&pidfd)).await??;
         }
-        self.empty_group(place).await?;
+        empty(&place.group).await?;
         let (place, removed) = (place.clone(), self.removed());
         let to = removed.clone();
         let aside = self.inner.tasks.spawn_blocking(move || place.discard(&to)).await?;
@@ -37,28 +37,28 @@ impl Native {
         }
         Ok(())
     }
+}
 
-    /// Removes the control group, ending what is still in it: after a crash that may be a process
-    /// that had not yet become execd.
-    async fn empty_group(&self, place: &Place) -> io::Result<()> {
-        let deadline = tokio::time::Instant::now() + GROUP_PATIENCE;
-        loop {
-            // A stopped process hears no signal before it goes on (cgroup v1).
-            place.group.thaw().ok();
-            for pid in place.group.processes() {
-                if let Ok(pidfd) = process::open(pid)
-                    && place.group.processes().contains(&pid)
-                {
-                    process::kill(&pidfd)?;
-                }
+/// Removes a control group, ending what is still in it: after a crash that may be a process that had
+/// not yet become execd.
+pub(super) async fn empty(group: &Group) -> io::Result<()> {
+    let deadline = tokio::time::Instant::now() + GROUP_PATIENCE;
+    loop {
+        // A stopped process hears no signal before it goes on (cgroup v1).
+        group.thaw().ok();
+        for pid in group.processes() {
+            if let Ok(pidfd) = process::open(pid)
+                && group.processes().contains(&pid)
+            {
+                process::kill(&pidfd)?;
             }
-            match place.group.remove() {
-                Ok(()) => return Ok(()),
-                Err(error) if tokio::time::Instant::now() > deadline => return Err(error),
-                // The kernel takes ended processes out of their group a moment later, and tells
-                // nobody when.
-                Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
-            }
+        }
+        match group.remove() {
+            Ok(()) => return Ok(()),
+            Err(error) if tokio::time::Instant::now() > deadline => return Err(error),
+            // The kernel takes ended processes out of their group a moment later, and tells
+            // nobody when.
+            Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
         }
     }
 }

@@ -45,7 +45,7 @@ impl Native {
                 Ok(()) => Ok(()),
                 Err(error) => {
                     tracing::warn!(sandbox_id = %id, %error, "a warm sandbox could not be used; another is made");
-                    state.group = None;
+                    state.group = Some(self.group_name(id));
                     self.restate(&state);
                     self.try_make(&state, rootfs).await
                 }

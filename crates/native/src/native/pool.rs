@@ -53,9 +53,9 @@ pub(super) struct Warm {
 }
 
 impl Warm {
-    /// The name of its control group.
-    pub(super) fn group(&self) -> String {
-        self.place.id.to_string()
+    /// What it was started with.
+    pub(super) fn id(&self) -> SandboxId {
+        self.place.id
     }
 }
 
@@ -91,7 +91,7 @@ impl Native {
         let pool = self.pool_directory();
         for name in fs::names(&pool)? {
             let Ok(id) = name.parse::<SandboxId>() else { continue };
-            if let Err(error) = self.clear(&self.place_in(&pool, id)).await {
+            if let Err(error) = self.clear(&self.left_in(&pool, id)).await {
                 tracing::warn!(%error, "cannot clear a warm sandbox that another server left");
             }
         }

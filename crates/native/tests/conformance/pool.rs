@@ -87,7 +87,7 @@ async fn a_warm_sandbox_that_ends_is_replaced() {
     let Some(host) = host().await else { return };
     let native = host.native();
     let name = osb_sys::fs::names(host.directory.path().join("pool")).unwrap().remove(0);
-    let group = osb_sys::cgroup::Layout::find().unwrap().group(&host.group, &name);
+    let group = host.group_of(&name);
     for pid in group.processes() {
         osb_sys::process::kill(osb_sys::process::open(pid).unwrap()).unwrap();
     }

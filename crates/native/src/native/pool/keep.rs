@@ -44,7 +44,7 @@ impl Native {
         let place = self.place_in(&self.pool_directory(), id);
         let spec = SandboxSpec::new(id, image.clone(), Vec::new(), Token::new(""));
         let disk = self.inner.config.default_disk;
-        let state = State { spec, base, disk, group: None };
+        let state = State { spec, base, disk, group: Some(self.group_name(id)) };
         let launching = self.launch(&place, &state, rootfs.clone(), Purpose::Later(theirs));
         let launched =
             launching.await.and_then(|spawned| Ok((spawned.pidfd.try_clone()?, spawned)));
