@@ -1,5 +1,7 @@
 //! `osb doctor`: what this machine must have to be a server.
 
+mod fix;
+
 use std::path::PathBuf;
 
 use osb_native::{Check, Outcome};
@@ -8,6 +10,7 @@ use crate::{
     data_dir::{self, User},
     env::Environment,
     failure::Failure,
+    logging,
     output::Output,
     runtime,
 };
@@ -17,6 +20,10 @@ pub(crate) struct Args {
     /// Where the server would keep its state [default: as for osb server]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    /// Remove what a crash left of sandboxes that nobody wants any more. A server does the same
+    /// when it starts
+    #[arg(long)]
+    fix: bool,
 }
 
 pub(crate) async fn main(
@@ -27,6 +34,13 @@ pub(crate) async fn main(
     let default = || data_dir::default_for(User::current(), environment);
     let data_dir = args.data_dir.unwrap_or_else(default);
     let mut checks = runtime::checks(&data_dir);
+    if args.fix {
+        if !checks.iter().all(Check::is_ok) {
+            return Err(Failure::Unfit(describe(&checks)));
+        }
+        logging::start(environment)?;
+        return fix::main(&data_dir, output).await;
+    }
     if checks.iter().all(Check::is_ok) {
         checks.push(runtime::trial(&data_dir).await);
     }

@@ -14,6 +14,10 @@ use crate::{doctor, failure::Failure};
 /// The argument with which the server starts its spawner.
 pub(crate) const SPAWNER: &str = "__spawner";
 
+/// How the directories and the control groups of trials begin; a number of a process follows.
+pub(crate) const TRIAL: &str = ".osb-doctor-";
+pub(crate) const TRIAL_GROUP: &str = "opensandbox-doctor-";
+
 /// Where sandboxes run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Kind {
@@ -57,12 +61,22 @@ pub(crate) fn checks(data_dir: &Path) -> Vec<Check> {
 /// Makes a sandbox where a server would, and removes it again.
 pub(crate) async fn trial(data_dir: &Path) -> Check {
     let place = data_dir.ancestors().find(|path| path.is_dir()).unwrap_or_else(|| Path::new("/"));
-    let place = place.join(format!(".osb-doctor-{}", std::process::id()));
+    let config = trial_config(place, &std::process::id().to_string());
+    osb_native::trial(config, osb_bundle::EXECD).await
+}
+
+/// What the trial of process `pid` has, in `place`.
+pub(crate) fn trial_config(place: &Path, pid: &str) -> osb_native::Config {
     // A control group of its own: the trial dissolves it, and a server that has no sandbox at the
     // moment still needs the one that it has prepared.
-    let cgroup_parent = format!("opensandbox-doctor-{}", std::process::id());
-    let config = osb_native::Config { cgroup_parent, ..config(place) };
-    osb_native::trial(config, osb_bundle::EXECD).await
+    let cgroup_parent = format!("{TRIAL_GROUP}{pid}");
+    osb_native::Config { cgroup_parent, ..config(place.join(format!("{TRIAL}{pid}"))) }
+}
+
+/// What a runtime without any settings has that uses the server's data directory.
+pub(crate) fn config_below(data_dir: &Path) -> osb_native::Config {
+    // Beside the server's own files: each locks its directory for itself.
+    config(data_dir.join("native"))
 }
 
 /// The part of `main` for the process that forks. To be called before there is any thread.
@@ -87,10 +101,8 @@ async fn native(data_dir: &Path, host: Settings) -> Result<Arc<dyn Runtime>, Fai
     if !checks.iter().all(Check::is_ok) {
         return Err(Failure::Unfit(doctor::describe(&checks)));
     }
-    // Beside the server's own files: each locks its directory for itself.
     let Settings { pools, default_disk, host_paths } = host;
-    let config =
-        osb_native::Config { pools, default_disk, host_paths, ..config(data_dir.join("native")) };
+    let config = osb_native::Config { pools, default_disk, host_paths, ..config_below(data_dir) };
     let native = Native::start(config, osb_bundle::EXECD).await.map_err(|source| {
         Failure::Machine { doing: "cannot start the native runtime", source: source.into() }
     })?;

@@ -6,13 +6,17 @@
 
 mod disk;
 mod doctor;
+mod fix;
 mod ids;
 mod native;
 mod sandbox;
 mod shelf;
 mod spawner;
+mod traces;
 mod volumes;
 
 pub use doctor::{Check, Outcome, doctor, trial};
+pub use fix::{Fixed, dissolve, end_trial, groups};
 pub use native::{Config, Native, PoolConfig, StartError};
 pub use spawner::spawner_main;
+pub use traces::{Count, Traces};

@@ -8,7 +8,7 @@ mod pause;
 mod pool;
 mod reach;
 mod snapshots;
-mod tag;
+pub(crate) mod tag;
 mod usage;
 mod volumes;
 
@@ -83,6 +83,8 @@ pub enum StartError {
     Groups(#[source] io::Error),
     #[error("sandboxes that do not say cannot have the disk that is configured")]
     Disk(#[source] io::Error),
+    #[error("cannot end the sandboxes of a trial")]
+    Trial(#[source] io::Error),
     #[error("cannot prepare execd")]
     Execd(#[source] io::Error),
 }
@@ -214,6 +216,10 @@ impl Native {
         self.inner.deletions.close();
         self.inner.deletions.wait().await;
         self.inner.deletions.reopen();
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.inner.config
     }
 
     fn sandboxes(&self) -> PathBuf {

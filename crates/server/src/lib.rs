@@ -24,6 +24,7 @@ mod server;
 mod snapshot_record;
 mod store;
 mod token;
+mod unwanted;
 mod view;
 
 pub use config::{AuthMode, Config, ConfigError, KeyConfig, Overrides, PublicHost, RawConfig};
@@ -31,3 +32,4 @@ pub use key::ApiKeySource;
 pub use reconcile::StartupError;
 pub use server::{Server, StartError};
 pub use store::StoreError;
+pub use unwanted::{Wanted, remove_unwanted};

@@ -27,6 +27,8 @@ use crate::{
     store::{Store, StoreError},
 };
 
+/// In the data directory: what should be.
+pub(crate) const DATABASE: &str = "opensandbox.db";
 /// How long requests may go on once the server is told to end.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -77,7 +79,7 @@ impl Server {
         fs::create_private_dir_all(&config.data_dir)?;
         let lock = lock(&config.data_dir)?;
         let (key, key_source) = key::resolve(&config.key, &config.data_dir)?;
-        let store = Arc::new(Store::open(&config.data_dir.join("opensandbox.db"))?);
+        let store = Arc::new(Store::open(&config.data_dir.join(DATABASE))?);
         let gateway = Gateway::new(Arc::clone(&runtime));
         let reconciler = Reconciler::start(runtime, Arc::clone(&store), Arc::clone(&clock))
             .await
@@ -127,7 +129,7 @@ impl fmt::Debug for Server {
     }
 }
 
-fn lock(data_dir: &Path) -> Result<File, StartError> {
+pub(crate) fn lock(data_dir: &Path) -> Result<File, StartError> {
     let path = data_dir.join("lock");
     let failed = |source| PathError::new("lock", &path, source);
     let file =

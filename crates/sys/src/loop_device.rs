@@ -3,6 +3,7 @@
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::Path,
 };
 
 use rustix::{
@@ -106,7 +107,7 @@ impl LoopDevice {
         let numbers = names.iter().filter_map(|name| name.strip_prefix("loop")?.parse().ok());
         for number in numbers {
             // It has this directory while it has a file.
-            if !std::path::Path::new(&format!("/sys/block/loop{number}/loop")).exists() {
+            if !Path::new(&format!("/sys/block/loop{number}/loop")).exists() {
                 continue;
             }
             let device = match Self::hold(number) {
@@ -143,6 +144,17 @@ impl LoopDevice {
         let result = unsafe { libc::ioctl(fd, LOOP_GET_STATUS64, &raw mut status) };
         if result == 0 { Ok(status) } else { Err(io::Error::last_os_error()) }
     }
+}
+
+/// The files in this directory, deleted ones included, that are devices.
+pub fn below(directory: &Path) -> Result<Vec<String>, fs::PathError> {
+    let names = fs::names("/sys/block")?;
+    let devices = names.iter().filter(|name| name.starts_with("loop"));
+    // One that has no file, or loses it at this moment, has nothing to read.
+    let files = devices
+        .filter_map(|name| fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok());
+    let files = files.map(|file| file.trim_end().to_owned());
+    Ok(files.filter(|file| Path::new(file).starts_with(directory)).collect())
 }
 
 fn control() -> io::Result<OwnedFd> {

@@ -10,27 +10,29 @@ use osb_api::SandboxId;
 use osb_sys::fs::{self, PathError};
 
 use super::{Native, clear::empty};
-use crate::sandbox::Place;
+use crate::{Traces, sandbox::Place};
 
 /// In the data directory: its tag.
 const FILE: &str = "group";
 
 /// The tag of a data directory, made if it has none. The caller has locked the directory.
 pub(super) fn of(data_dir: &Path) -> Result<String, PathError> {
-    let path = data_dir.join(FILE);
-    match fs::read_to_string(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        // A host that lost power may have lost it, and every group with it.
-        read => {
-            if let Some(tag) = read.ok().and_then(|text| text.parse::<SandboxId>().ok()) {
-                return Ok(tag.to_string());
-            }
-        }
+    if let Some(tag) = find(data_dir)? {
+        return Ok(tag);
     }
     // As random as an id, and as fit to be the name of a group.
     let tag = SandboxId::random().to_string();
-    fs::write_whole(path, tag.as_bytes(), 0o600)?;
+    fs::write_whole(data_dir.join(FILE), tag.as_bytes(), 0o600)?;
     Ok(tag)
+}
+
+/// The tag of a data directory, if it has one.
+pub(crate) fn find(data_dir: &Path) -> Result<Option<String>, PathError> {
+    match fs::read_to_string(data_dir.join(FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // A host that lost power may have lost the text, and every group with it.
+        read => Ok(read?.parse().ok().map(|tag: SandboxId| tag.to_string())),
+    }
 }
 
 impl Native {
@@ -43,6 +45,16 @@ impl Native {
         } else {
             self.place_in(directory, id)
         }
+    }
+
+    /// Those of the traces that are of known sandboxes.
+    pub(crate) fn own(&self, traces: &Traces) -> Traces {
+        let known = self.known();
+        let groups = known.sandboxes.iter().map(|(id, entry)| match &entry.state.group {
+            Some(name) => name.clone(),
+            None => id.to_string(),
+        });
+        traces.of(&known.sandboxes.keys().copied().collect(), &groups.collect())
     }
 
     /// Clears away every control group of this data directory that is of no sandbox: the directory

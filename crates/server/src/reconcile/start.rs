@@ -11,6 +11,8 @@ use crate::store::{Store, StoreError, Unchanged};
 pub enum StartupError {
     #[error("the runtime cannot say which sandboxes exist")]
     List(#[source] RuntimeError),
+    #[error("the runtime cannot remove what nobody wants")]
+    Remove(#[source] RuntimeError),
     #[error("the runtime cannot say which snapshots exist")]
     ListSnapshots(#[source] RuntimeError),
     #[error(transparent)]
