@@ -14,6 +14,8 @@ use crate::{doctor, failure::Failure};
 /// The argument with which the server starts its spawner.
 pub(crate) const SPAWNER: &str = "__spawner";
 
+/// The control group that holds the sandboxes of all servers.
+pub(crate) const GROUP: &str = "opensandbox";
 /// How the directories and the control groups of trials begin; a number of a process follows.
 pub(crate) const TRIAL: &str = ".osb-doctor-";
 pub(crate) const TRIAL_GROUP: &str = "opensandbox-doctor-";
@@ -87,7 +89,7 @@ pub(crate) fn spawner_main() -> ExitCode {
 fn config(data_dir: PathBuf) -> osb_native::Config {
     osb_native::Config {
         data_dir,
-        cgroup_parent: "opensandbox".to_owned(),
+        cgroup_parent: GROUP.to_owned(),
         // The program that is running, even if a newer one has taken its place on disk.
         spawner: vec!["/proc/self/exe".to_owned(), SPAWNER.to_owned()],
         default_disk: None,

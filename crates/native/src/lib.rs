@@ -7,6 +7,7 @@
 mod disk;
 mod doctor;
 mod fix;
+mod forsaken;
 mod ids;
 mod native;
 mod sandbox;
@@ -17,6 +18,7 @@ mod volumes;
 
 pub use doctor::{Check, Outcome, doctor, trial};
 pub use fix::{Fixed, dissolve, end_trial, groups};
+pub use forsaken::clear_forsaken;
 pub use native::{Config, Native, PoolConfig, StartError};
 pub use spawner::spawner_main;
 pub use traces::{Count, Traces};

@@ -1,7 +1,7 @@
 //! The runtime itself: what it knows, and the [`Runtime`] seam. The verbs have files of their own.
 
 mod adopt;
-mod clear;
+pub(crate) mod clear;
 mod make;
 mod memory;
 mod pause;
@@ -116,8 +116,9 @@ struct Inner {
     deletions: TaskTracker,
     /// Whoever takes a snapshot holds a permit.
     snapshots: Semaphore,
-    /// Held for as long as this server lives, so that no other one manages the same sandboxes.
-    lock: File,
+    /// Held for as long as this server lives, so that no other one manages the same sandboxes:
+    /// the data directory, and its control group.
+    locks: [File; 2],
 }
 
 #[derive(Debug, Default)]
@@ -176,6 +177,8 @@ impl Native {
         layout
             .prepare(&format!("{}/{tag}", config.cgroup_parent))
             .map_err(|error| StartError::Groups(io::Error::other(error)))?;
+        let held = tag::hold(&layout.group(&config.cgroup_parent, &tag), &config.data_dir)
+            .map_err(StartError::Groups)?;
         let tasks = TaskTracker::new();
         let shelf = Shelf::new(&config.data_dir);
         let native = Self {
@@ -196,7 +199,7 @@ impl Native {
                 tasks,
                 deletions: TaskTracker::new(),
                 snapshots: Semaphore::new(snapshots::AT_ONCE),
-                lock,
+                locks: [lock, held],
             }),
         };
         native.adopt().await.map_err(StartError::Data)?;
@@ -208,7 +211,7 @@ impl Native {
     /// one must not be used any more.
     pub fn release(&self) -> io::Result<()> {
         drop(self.inner.pools.close());
-        self.inner.lock.unlock()
+        self.inner.locks.iter().try_for_each(File::unlock)
     }
 
     /// Waits until the files of all sandboxes that were removed so far are deleted.

@@ -43,16 +43,19 @@ impl Host {
         Some(host)
     }
 
-    async fn start(&self, pools: Vec<PoolConfig>) -> Arc<Native> {
-        let config = Config {
+    fn config(&self, pools: Vec<PoolConfig>) -> Config {
+        Config {
             data_dir: self.directory.path().to_owned(),
             cgroup_parent: self.group.clone(),
             default_disk: None,
             spawner: vec![env!("CARGO_BIN_EXE_osb-spawner").to_owned()],
             pools,
             host_paths: Vec::new(),
-        };
-        Native::start(config, osb_bundle::EXECD).await.unwrap()
+        }
+    }
+
+    async fn start(&self, pools: Vec<PoolConfig>) -> Arc<Native> {
+        Native::start(self.config(pools), osb_bundle::EXECD).await.unwrap()
     }
 
     fn native(&self) -> Arc<Native> {

@@ -282,6 +282,11 @@ impl Group {
         self.at.distinct().iter().any(|path| path.exists())
     }
 
+    /// The directory of the group, to lock it or to note something on it.
+    pub fn open(&self) -> Result<File, PathError> {
+        fs::open(&self.at.pids)
+    }
+
     /// The processes in the group; none if it does not exist.
     pub fn processes(&self) -> Vec<Pid> {
         let procs = fs::read_to_string(self.at.pids.join("cgroup.procs")).unwrap_or_default();

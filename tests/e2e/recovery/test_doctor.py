@@ -144,6 +144,27 @@ def test_after_a_crash_in_a_storm_only_what_is_wanted_is_left(server, traces):
     traces.all_gone()
 
 
+def test_sandboxes_whose_data_directory_is_gone_are_ended_but_not_while_their_server_lives(server):
+    with serving() as other:
+        sandbox = create(other)
+        traces = Traces(other)
+        traces.all_there(1)
+        native(other).rename(native(other).with_name("aside"))
+        doctor(server, "--fix")
+        assert len(traces.processes()) >= 2, "its server lives"
+        native(other).with_name("aside").rename(native(other))
+        other.kill()
+        assert fix(server) == "nothing to remove", "they may be wanted"
+        native(other).rename(native(other).with_name("aside"))
+        assert "2 control groups" in fix(server)
+        wait_for("they have ended", lambda: not traces.processes())
+        assert traces.cgroups() == []
+        shutil.rmtree(native(other).with_name("aside"))
+        other.start()
+        other.call("DELETE", f"/v1/sandboxes/{sandbox}")
+        traces.all_gone()
+
+
 def test_beside_a_running_server_it_touches_nothing(server):
     sandbox = create(server)
     done = doctor(server, "--fix")

@@ -8,11 +8,11 @@ use osb_native::{Count, Fixed, Native, StartError, Traces};
 use crate::{
     failure::Failure,
     output::Output,
-    runtime::{self, TRIAL, TRIAL_GROUP},
+    runtime::{self, GROUP, TRIAL, TRIAL_GROUP},
 };
 
 pub(super) async fn main(data_dir: &Path, output: &mut Output<'_>) -> Result<u8, Failure> {
-    let trials = end_trials(data_dir).await?;
+    let elsewhere = osb_native::clear_forsaken(GROUP).await? + end_trials(data_dir).await?;
     let fixed = match fix(data_dir, output).await? {
         Found::Idle(fixed) => fixed,
         Found::Nothing => Fixed { removed: Count::default(), stuck: Count::default() },
@@ -25,7 +25,7 @@ pub(super) async fn main(data_dir: &Path, output: &mut Output<'_>) -> Result<u8,
             Fixed { removed: Count::default(), stuck: Count::default() }
         }
     };
-    let removed = fixed.removed + trials;
+    let removed = fixed.removed + elsewhere;
     output.line(&if removed.is_nothing() {
         "nothing to remove".to_owned()
     } else {

@@ -41,7 +41,7 @@ impl Native {
 
 /// Removes a control group, ending what is still in it: after a crash that may be a process that had
 /// not yet become execd.
-pub(super) async fn empty(group: &Group) -> io::Result<()> {
+pub(crate) async fn empty(group: &Group) -> io::Result<()> {
     let deadline = tokio::time::Instant::now() + GROUP_PATIENCE;
     loop {
         // A stopped process hears no signal before it goes on (cgroup v1).

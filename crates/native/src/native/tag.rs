@@ -4,13 +4,16 @@
 //! groups of its sandboxes are below the group of that name, so that one is known to be of this
 //! data directory even if nothing else is left of its sandbox.
 
-use std::{collections::HashSet, io, path::Path};
+use std::{collections::HashSet, fs::File, io, path::Path};
 
 use osb_api::SandboxId;
-use osb_sys::fs::{self, PathError};
+use osb_sys::{
+    cgroup::Group,
+    fs::{self, PathError},
+};
 
 use super::{Native, clear::empty};
-use crate::{Traces, sandbox::Place};
+use crate::{Traces, forsaken, sandbox::Place};
 
 /// In the data directory: its tag.
 const FILE: &str = "group";
@@ -33,6 +36,22 @@ pub(crate) fn find(data_dir: &Path) -> Result<Option<String>, PathError> {
         // A host that lost power may have lost the text, and every group with it.
         read => Ok(read?.parse().ok().map(|tag: SandboxId| tag.to_string())),
     }
+}
+
+/// Takes the control group of a data directory, until the file is unlocked or closed.
+pub(super) fn hold(group: &Group, data_dir: &Path) -> io::Result<File> {
+    let held = group.open().map_err(io::Error::other)?;
+    if held.try_lock().is_err() {
+        return Err(io::Error::other(format!(
+            "another server uses those of the tag in {0}: if this data directory is a copy of \
+             another, delete that file",
+            data_dir.join(FILE).display()
+        )));
+    }
+    if let Err(error) = forsaken::note(&held, data_dir) {
+        tracing::warn!(%error, "should the data directory be deleted, its sandboxes are not found");
+    }
+    Ok(held)
 }
 
 impl Native {

@@ -1,6 +1,7 @@
 //! Which control groups are found again.
 
 use osb_core::{ObservedState, Runtime as _, testkit::conformance::Harness as _};
+use osb_native::{Config, Native, StartError};
 use osb_sys::{cgroup::Limits, fs};
 
 use super::host;
@@ -20,6 +21,19 @@ async fn a_sandbox_whose_directory_is_gone_is_ended_by_the_next_server() {
     assert!(!group.exists());
     assert_eq!(host.read(&kept, "/etc/hostname").await.as_deref(), Some("sandbox\n"));
     next.remove(kept.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn two_servers_do_not_share_a_control_group() {
+    let Some(host) = host().await else { return };
+    let copy = tempfile::tempdir_in("/var/tmp").unwrap();
+    fs::write(copy.path().join("group"), fs::read(host.directory.path().join("group")).unwrap())
+        .unwrap();
+    let config = Config { data_dir: copy.path().to_owned(), ..host.config(Vec::new()) };
+    let refused = Native::start(config.clone(), osb_bundle::EXECD).await.unwrap_err();
+    assert!(matches!(refused, StartError::Groups(_)), "{refused}");
+    fs::remove_file(copy.path().join("group")).unwrap();
+    Native::start(config, osb_bundle::EXECD).await.unwrap();
 }
 
 #[tokio::test]
