@@ -29,6 +29,7 @@ mod storage;
 mod table;
 mod target;
 mod version;
+mod view;
 mod volume;
 
 use std::{

@@ -37,7 +37,7 @@ impl<'a> Output<'a> {
         self.data(format!("{text}\n").as_bytes())
     }
 
-    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+    pub(crate) fn json(&mut self, value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(value)
             .map_err(|error| Failure::Output(io::Error::other(error)))?;
         self.line(&text)

@@ -7,9 +7,9 @@ use opensandbox::api::execd::{FileInfo, FileKind};
 use crate::{
     env::Environment,
     failure::Failure,
-    output::{Format, Output},
+    output::Output,
     table::Table,
-    target::Target,
+    view::View,
 };
 
 #[derive(Debug, clap::Args)]
@@ -19,10 +19,8 @@ pub(crate) struct Args {
     /// The files, as absolute paths in the sandbox
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<String>,
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
     #[command(flatten)]
-    target: Target,
+    view: View,
 }
 
 pub(crate) async fn main(
@@ -30,13 +28,9 @@ pub(crate) async fn main(
     environment: &Environment,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
-    let execd = args.target.lifecycle(environment)?.execd(&args.id).await?;
+    let execd = args.view.lifecycle(environment)?.execd(&args.id).await?;
     let infos = execd.info(&args.paths).await?;
-    match args.output {
-        Format::Table => output.line(&table(&infos))?,
-        Format::Json => output.json(&infos)?,
-    }
-    Ok(0)
+    args.view.show(&infos, output, table)
 }
 
 fn table(infos: &BTreeMap<String, FileInfo>) -> String {

@@ -1,25 +1,21 @@
 //! `osb sandbox get`.
 
-use std::fmt::Write as _;
-
 use opensandbox::api::lifecycle::Sandbox;
 
 use super::ls;
 use crate::{
     env::Environment,
     failure::Failure,
-    output::{Format, Output},
-    target::Target,
+    output::Output,
+    view::{self, View},
 };
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The sandbox
     id: String,
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
     #[command(flatten)]
-    target: Target,
+    view: View,
 }
 
 pub(crate) async fn main(
@@ -27,34 +23,25 @@ pub(crate) async fn main(
     environment: &Environment,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
-    let sandbox = args.target.lifecycle(environment)?.get(&args.id).await?;
-    match args.output {
-        Format::Table => output.line(&describe(&sandbox))?,
-        Format::Json => output.json(&sandbox)?,
-    }
-    Ok(0)
+    let sandbox = args.view.lifecycle(environment)?.get(&args.id).await?;
+    args.view.show(&sandbox, output, describe)
 }
 
 fn describe(sandbox: &Sandbox) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, value: &str| {
-        if !value.is_empty() {
-            writeln!(text, "{name:<12}{value}").expect("writing to a string succeeds");
-        }
-    };
     let status = &sandbox.status;
-    line("id", &sandbox.id);
-    line("image", &ls::origin(sandbox));
-    line("state", &status.state);
-    line("reason", status.reason.as_deref().unwrap_or_default());
-    line("message", status.message.as_deref().unwrap_or_default());
-    line("entrypoint", &sandbox.entrypoint.join(" "));
-    line("created", &sandbox.created_at.to_string());
-    line("ends", &sandbox.expires_at.map_or_else(|| "never".to_owned(), |end| end.to_string()));
-    for (key, value) in sandbox.metadata.iter().flatten() {
-        line("metadata", &format!("{key}={value}"));
-    }
-    text.trim_end().to_owned()
+    let labels = sandbox.metadata.iter().flatten();
+    let properties = [
+        ("id", sandbox.id.clone()),
+        ("image", ls::origin(sandbox)),
+        ("state", status.state.clone()),
+        ("reason", status.reason.clone().unwrap_or_default()),
+        ("message", status.message.clone().unwrap_or_default()),
+        ("entrypoint", sandbox.entrypoint.join(" ")),
+        ("created", sandbox.created_at.to_string()),
+        ("ends", sandbox.expires_at.map_or_else(|| "never".to_owned(), |end| end.to_string())),
+    ];
+    let labels = labels.map(|(key, value)| ("metadata", format!("{key}={value}")));
+    view::describe(properties.into_iter().chain(labels))
 }
 
 #[cfg(test)]

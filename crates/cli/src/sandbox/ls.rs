@@ -13,10 +13,10 @@ use crate::{
     age,
     env::Environment,
     failure::Failure,
-    output::{Format, Output},
+    output::Output,
     pair::{self, Pair},
     table::Table,
-    target::Target,
+    view::{self, View},
 };
 
 #[derive(Debug, clap::Args)]
@@ -27,10 +27,8 @@ pub(crate) struct Args {
     /// Only sandboxes with this label; may be repeated
     #[arg(short, long, value_name = "KEY=VALUE")]
     metadata: Vec<Pair>,
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
     #[command(flatten)]
-    target: Target,
+    view: View,
 }
 
 pub(crate) async fn main(
@@ -38,13 +36,9 @@ pub(crate) async fn main(
     environment: &Environment,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
-    let lifecycle = args.target.lifecycle(environment)?;
+    let lifecycle = args.view.lifecycle(environment)?;
     let sandboxes = all(&lifecycle, args.state, pair::to_map(&args.metadata)).await?;
-    match args.output {
-        Format::Table => output.line(&table(&sandboxes, SystemClock.now()))?,
-        Format::Json => output.json(&sandboxes)?,
-    }
-    Ok(0)
+    args.view.show(&*sandboxes, output, |sandboxes| table(sandboxes, SystemClock.now()))
 }
 
 pub(super) async fn all(
@@ -52,16 +46,12 @@ pub(super) async fn all(
     state: Vec<String>,
     metadata: BTreeMap<String, String>,
 ) -> Result<Vec<Sandbox>, ClientError> {
-    let mut query = ListSandboxesQuery { state, metadata, page: 1, page_size: 200 };
-    let mut sandboxes = Vec::new();
-    loop {
-        let page = lifecycle.list(&query).await?;
-        sandboxes.extend(page.items);
-        if !page.pagination.has_next_page {
-            return Ok(sandboxes);
-        }
-        query.page += 1;
-    }
+    let query = ListSandboxesQuery { state, metadata, page: 1, page_size: view::PAGE_SIZE };
+    view::all_pages(async |page| {
+        let page = lifecycle.list(&ListSandboxesQuery { page, ..query.clone() }).await?;
+        Ok((page.items, page.pagination))
+    })
+    .await
 }
 
 fn table(sandboxes: &[Sandbox], now: Timestamp) -> String {

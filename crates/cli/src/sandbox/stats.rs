@@ -12,9 +12,9 @@ use super::ls;
 use crate::{
     env::Environment,
     failure::Failure,
-    output::{Format, Output},
+    output::Output,
     table::Table,
-    target::Target,
+    view::{self, View},
 };
 
 #[derive(Debug, clap::Args)]
@@ -22,10 +22,8 @@ pub(crate) struct Args {
     /// The sandboxes; all that run or are paused if none is named
     #[arg(value_name = "ID")]
     ids: Vec<String>,
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
     #[command(flatten)]
-    target: Target,
+    view: View,
 }
 
 #[derive(Debug, Serialize)]
@@ -40,14 +38,10 @@ pub(crate) async fn main(
     environment: &Environment,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
-    let lifecycle = args.target.lifecycle(environment)?;
+    let lifecycle = args.view.lifecycle(environment)?;
     let stats =
         if args.ids.is_empty() { all(&lifecycle).await? } else { of(&lifecycle, args.ids).await? };
-    match args.output {
-        Format::Table => output.line(&table(&stats))?,
-        Format::Json => output.json(&stats)?,
-    }
-    Ok(0)
+    args.view.show(&*stats, output, table)
 }
 
 async fn of(lifecycle: &Lifecycle, ids: Vec<String>) -> Result<Vec<Stats>, ClientError> {
@@ -78,7 +72,7 @@ const ENDED: [&str; 2] = [codes::SANDBOX_NOT_FOUND, codes::SANDBOX_NOT_RUNNING];
 fn table(stats: &[Stats]) -> String {
     let mut table = Table::new(["ID", "CPU TIME", "MEMORY", "PEAK", "PROCESSES", "DISK"]);
     for Stats { id, usage } in stats {
-        let optional = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), mebibytes);
+        let optional = |bytes: Option<u64>| view::or_dash(bytes.map(mebibytes));
         table.row([
             id.clone(),
             format!("{}.{:03} s", usage.cpu_time_ms / 1000, usage.cpu_time_ms % 1000),

@@ -1,24 +1,20 @@
 //! `osb snapshot get`.
 
-use std::fmt::Write as _;
-
 use opensandbox::api::lifecycle::Snapshot;
 
 use crate::{
     env::Environment,
     failure::Failure,
-    output::{Format, Output},
-    target::Target,
+    output::Output,
+    view::{self, View},
 };
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The snapshot
     id: String,
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
     #[command(flatten)]
-    target: Target,
+    view: View,
 }
 
 pub(crate) async fn main(
@@ -26,31 +22,22 @@ pub(crate) async fn main(
     environment: &Environment,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
-    let snapshot = args.target.lifecycle(environment)?.get_snapshot(&args.id).await?;
-    match args.output {
-        Format::Table => output.line(&describe(&snapshot))?,
-        Format::Json => output.json(&snapshot)?,
-    }
-    Ok(0)
+    let snapshot = args.view.lifecycle(environment)?.get_snapshot(&args.id).await?;
+    args.view.show(&snapshot, output, describe)
 }
 
 fn describe(snapshot: &Snapshot) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, value: &str| {
-        if !value.is_empty() {
-            writeln!(text, "{name:<12}{value}").expect("writing to a string succeeds");
-        }
-    };
     let status = &snapshot.status;
-    line("id", &snapshot.id);
-    line("name", snapshot.name.as_deref().unwrap_or_default());
-    line("sandbox", &snapshot.sandbox_id);
-    line("state", &status.state);
-    line("reason", status.reason.as_deref().unwrap_or_default());
-    line("message", status.message.as_deref().unwrap_or_default());
-    line("bytes", &snapshot.size_bytes.map(|bytes| bytes.to_string()).unwrap_or_default());
-    line("created", &snapshot.created_at.to_string());
-    text.trim_end().to_owned()
+    view::describe([
+        ("id", snapshot.id.clone()),
+        ("name", snapshot.name.clone().unwrap_or_default()),
+        ("sandbox", snapshot.sandbox_id.clone()),
+        ("state", status.state.clone()),
+        ("reason", status.reason.clone().unwrap_or_default()),
+        ("message", status.message.clone().unwrap_or_default()),
+        ("bytes", snapshot.size_bytes.map(|bytes| bytes.to_string()).unwrap_or_default()),
+        ("created", snapshot.created_at.to_string()),
+    ])
 }
 
 #[cfg(test)]

@@ -1,19 +1,16 @@
 //! `osb snapshot ls`.
 
 use jiff::Timestamp;
-use opensandbox::{
-    ClientError, Lifecycle,
-    api::lifecycle::{ListSnapshotsQuery, Snapshot},
-};
+use opensandbox::api::lifecycle::{ListSnapshotsQuery, Snapshot};
 use osb_core::{Clock, SystemClock};
 
 use crate::{
     age,
     env::Environment,
     failure::Failure,
-    output::{Format, Output},
+    output::Output,
     table::Table,
-    target::Target,
+    view::{self, View},
 };
 
 #[derive(Debug, clap::Args)]
@@ -27,10 +24,8 @@ pub(crate) struct Args {
     /// Only snapshots in this state, such as Ready; may be repeated
     #[arg(short, long, value_name = "STATE")]
     state: Vec<String>,
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
     #[command(flatten)]
-    target: Target,
+    view: View,
 }
 
 pub(crate) async fn main(
@@ -38,35 +33,20 @@ pub(crate) async fn main(
     environment: &Environment,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
-    let lifecycle = args.target.lifecycle(environment)?;
+    let lifecycle = args.view.lifecycle(environment)?;
     let query = ListSnapshotsQuery {
         sandbox_id: args.sandbox,
         name: args.name,
         state: args.state,
         page: 1,
-        page_size: 200,
+        page_size: view::PAGE_SIZE,
     };
-    let snapshots = all(&lifecycle, query).await?;
-    match args.output {
-        Format::Table => output.line(&table(&snapshots, SystemClock.now()))?,
-        Format::Json => output.json(&snapshots)?,
-    }
-    Ok(0)
-}
-
-async fn all(
-    lifecycle: &Lifecycle,
-    mut query: ListSnapshotsQuery,
-) -> Result<Vec<Snapshot>, ClientError> {
-    let mut snapshots = Vec::new();
-    loop {
-        let page = lifecycle.list_snapshots(&query).await?;
-        snapshots.extend(page.items);
-        if !page.pagination.has_next_page {
-            return Ok(snapshots);
-        }
-        query.page += 1;
-    }
+    let snapshots = view::all_pages(async |page| {
+        let page = lifecycle.list_snapshots(&ListSnapshotsQuery { page, ..query.clone() }).await?;
+        Ok((page.items, page.pagination))
+    })
+    .await?;
+    args.view.show(&*snapshots, output, |snapshots| table(snapshots, SystemClock.now()))
 }
 
 fn table(snapshots: &[Snapshot], now: Timestamp) -> String {
@@ -74,11 +54,11 @@ fn table(snapshots: &[Snapshot], now: Timestamp) -> String {
     for snapshot in snapshots {
         table.row([
             snapshot.id.clone(),
-            snapshot.name.clone().unwrap_or_else(|| "-".to_owned()),
+            view::or_dash(snapshot.name.as_ref()),
             snapshot.sandbox_id.clone(),
             snapshot.status.state.clone(),
             age::between(snapshot.created_at.0, now),
-            snapshot.size_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string()),
+            view::or_dash(snapshot.size_bytes),
         ]);
     }
     table.render()
