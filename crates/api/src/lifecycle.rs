@@ -6,6 +6,7 @@
 mod create;
 mod endpoint;
 mod hooks;
+mod kept_volume;
 mod network;
 mod pool;
 mod sandbox;
@@ -20,6 +21,7 @@ mod volume;
 pub use create::{CreateSandboxRequest, CredentialProxy, ImageAuth, ImageSpec, Platform};
 pub use endpoint::{Endpoint, EndpointQuery};
 pub use hooks::{Hooks, PeriodicHook, PreStartHook};
+pub use kept_volume::{KeptVolume, ListVolumesQuery, ListVolumesResponse};
 pub use network::{NetworkAction, NetworkPolicy, NetworkPolicyStatus, NetworkRule};
 pub use pool::{
     CreatePoolRequest, ListPoolsResponse, Pool, PoolCapacity, PoolStatus, UpdatePoolRequest,

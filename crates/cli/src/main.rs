@@ -15,6 +15,7 @@ mod file;
 mod invocation;
 mod lifetime;
 mod logging;
+mod mounts;
 mod output;
 mod pair;
 mod pools;
@@ -90,6 +91,9 @@ enum Command {
     /// Keep the files of sandboxes, to start others with them
     #[command(subcommand)]
     Snapshot(snapshot::Command),
+    /// List and delete the volumes that the server keeps under names
+    #[command(subcommand)]
+    Volume(volume::Command),
     /// Read and write the files of a sandbox
     #[command(subcommand)]
     File(file::Command),
@@ -150,6 +154,9 @@ impl Command {
             Self::Snapshot(command) => {
                 wait_for(Threads::Few, snapshot::main(command, environment, output))
             }
+            Self::Volume(command) => {
+                wait_for(Threads::Few, volume::main(command, environment, output))
+            }
             Self::File(command) => wait_for(Threads::Few, file::main(command, environment, output)),
             Self::Doctor(args) => wait_for(Threads::Few, doctor::main(args, environment, output)),
             Self::Explain(args) => explain::main(&args, output),
@@ -163,6 +170,7 @@ impl Command {
             Self::Server(_)
             | Self::Sandbox(_)
             | Self::Snapshot(_)
+            | Self::Volume(_)
             | Self::File(_)
             | Self::Doctor(_)
             | Self::Explain(_)

@@ -4,8 +4,8 @@ use opensandbox::{Sandbox, api::lifecycle::CreateSandboxRequest};
 use osb_core::{Cpu, Memory};
 
 use crate::{
+    mounts::{self, Mount, Scratch},
     pair::{self, Pair},
-    volume::{self, Mount, Scratch},
 };
 
 #[derive(Debug, clap::Args)]
@@ -61,7 +61,7 @@ impl Spec {
             resource_limits: Some(limits.collect()),
             image: request.image.filter(|_| self.snapshot.is_none()),
             snapshot_id: self.snapshot.clone(),
-            volumes: volume::to_request(&self.volume, &self.tmpfs),
+            volumes: mounts::to_request(&self.volume, &self.tmpfs),
             ..request
         }
     }

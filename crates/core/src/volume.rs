@@ -1,6 +1,6 @@
 //! Storage that is not a sandbox's own.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::SystemTime};
 
 use async_trait::async_trait;
 use osb_api::SandboxId;
@@ -10,6 +10,8 @@ use crate::{Memory, RuntimeError, SandboxSpec};
 
 /// The longest name of a volume that a runtime keeps.
 const MAX_NAME: usize = 253;
+/// How many of the sandboxes that use a volume an error names.
+const MAX_USERS: usize = 8;
 
 /// Storage that is shown at a path of the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,8 +75,13 @@ pub trait Volumes: Send + Sync {
     /// All that are kept, found in the world and not in memory, in the order of their names.
     async fn list(&self) -> Result<Vec<KeptVolume>, RuntimeError>;
 
-    /// Makes the volume be gone with everything in it. Absence is success; one that a sandbox uses
-    /// stays, with [`VolumeProblem::InUse`].
+    /// How many bytes the files of each of these volumes take. `None` for what is not there or
+    /// cannot be told soon.
+    async fn sizes(&self, names: &[String]) -> Result<Vec<Option<u64>>, RuntimeError>;
+
+    /// Makes the volume be gone with everything in it. One that is not there is
+    /// [`VolumeProblem::NotFound`], and one that a sandbox uses stays, with
+    /// [`VolumeProblem::InUse`].
     async fn remove(&self, name: &str) -> Result<(), RuntimeError>;
 }
 
@@ -85,6 +92,29 @@ pub struct KeptVolume {
     /// Whether it goes with the last sandbox that uses it.
     pub ephemeral: bool,
     pub used_by: Vec<SandboxId>,
+    pub created_at: SystemTime,
+}
+
+impl RuntimeError {
+    /// No volume of this name is kept.
+    pub fn no_volume(name: &str) -> Self {
+        let message = format!("there is no volume {name:?}");
+        Self::Volume { problem: VolumeProblem::NotFound, message }
+    }
+
+    /// The volume cannot be removed, for these sandboxes use it.
+    pub fn volume_in_use(name: &str, users: &[SandboxId]) -> Self {
+        let named: Vec<_> = users.iter().take(MAX_USERS).map(ToString::to_string).collect();
+        let more = match users.len().saturating_sub(MAX_USERS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let named = named.join(", ");
+        Self::Volume {
+            problem: VolumeProblem::InUse,
+            message: format!("sandboxes use the volume {name:?}, remove them first: {named}{more}"),
+        }
+    }
 }
 
 /// Why a sandbox cannot have a volume that it asks for.
@@ -108,7 +138,7 @@ pub enum VolumeProblem {
 
 #[cfg(test)]
 mod tests {
-    use super::is_volume_name;
+    use super::*;
 
     #[test]
     fn a_volumes_name_is_never_a_path() {
@@ -118,5 +148,15 @@ mod tests {
         for bad in ["", ".", "..", "a/b", "A", "-a", "a-", "a.b", "a b", "ü", &"x".repeat(254)] {
             assert!(!is_volume_name(bad), "{bad:?} was accepted");
         }
+    }
+
+    #[test]
+    fn a_volume_in_use_names_some_of_those_who_use_it() {
+        let users = [(); 10].map(|()| SandboxId::random());
+        let text = RuntimeError::volume_in_use("a", &users).to_string();
+        assert!(text.contains(&users[7].to_string()) && text.ends_with(" and 2 more"), "{text}");
+        assert!(!text.contains(&users[8].to_string()), "{text}");
+        let one = RuntimeError::volume_in_use("a", &users[..1]).to_string();
+        assert!(one.ends_with(&users[0].to_string()), "{one}");
     }
 }

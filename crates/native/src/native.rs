@@ -114,6 +114,8 @@ struct Inner {
     tasks: TaskTracker,
     /// What clears away the files of removed sandboxes.
     deletions: TaskTracker,
+    /// Whoever measures volumes holds this: it takes the disk's time, and is nobody's hurry.
+    measuring: tokio::sync::Mutex<()>,
     /// Whoever takes a snapshot holds a permit.
     snapshots: Semaphore,
     /// Held for as long as this server lives, so that no other one manages the same sandboxes:
@@ -198,6 +200,7 @@ impl Native {
                 volumes,
                 tasks,
                 deletions: TaskTracker::new(),
+                measuring: tokio::sync::Mutex::default(),
                 snapshots: Semaphore::new(snapshots::AT_ONCE),
                 locks: [lock, held],
             }),

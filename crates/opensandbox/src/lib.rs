@@ -32,6 +32,7 @@ mod snapshots;
 pub mod testkit;
 mod transport;
 mod upload;
+mod volumes;
 
 pub use connection::{Connection, InvalidApiKey, InvalidDomain, Route};
 pub use download::Download;

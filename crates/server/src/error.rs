@@ -77,6 +77,12 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, codes::SNAPSHOT_NOT_FOUND, message)
     }
 
+    pub(crate) fn no_volume(name: &str) -> Self {
+        let name: String = name.chars().take(64).collect();
+        let message = format!("no volume is kept under the name {name:?}");
+        Self::new(StatusCode::NOT_FOUND, codes::VOLUME_PVC_NOT_FOUND, message)
+    }
+
     pub(crate) fn no_route() -> Self {
         Self::new(StatusCode::NOT_FOUND, codes::NOT_FOUND, "no route has this path")
     }

@@ -45,7 +45,7 @@ impl FromRequestParts<App> for Snapshotted {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, ApiError> {
-        let id = place::snapshot(parts.uri.path());
+        let id = place::below("/snapshots/", parts.uri.path());
         id.parse().map(Self).map_err(|_| ApiError::no_snapshot(id))
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! Data flows one way. A request is checked (`admission`) and written (`store`); the sandbox's
 //! driver (`reconcile`) compares it with what the runtime sees and takes the next step; the
-//! handler waits for the record to say that it is done. Handlers never call a runtime.
+//! handler waits for the record to say that it is done. Handlers never call a runtime;
+//! what has no record, such as a kept volume, they reach through the reconciler.
 
 mod admission;
 mod app;
@@ -14,6 +15,7 @@ mod cors;
 mod error;
 mod extract;
 mod key;
+mod page;
 mod place;
 mod query;
 mod reconcile;

@@ -31,11 +31,10 @@ impl<'a> SandboxPath<'a> {
     }
 }
 
-/// What a path below `[/v1]/snapshots/` names.
-pub(crate) fn snapshot(path: &str) -> &str {
-    let below =
-        MOUNTS.iter().find_map(|mount| path.strip_prefix(mount)?.strip_prefix("/snapshots/"));
-    below.unwrap_or_default()
+/// What a path names below `[/v1]` and a resource such as `/snapshots/`.
+pub(crate) fn below<'a>(resource: &str, path: &'a str) -> &'a str {
+    let named = MOUNTS.iter().find_map(|mount| path.strip_prefix(mount)?.strip_prefix(resource));
+    named.unwrap_or_default()
 }
 
 /// The mount under which a path was called.

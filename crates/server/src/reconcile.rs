@@ -14,7 +14,7 @@ mod watch;
 use std::{fmt, sync::Arc, time::Duration};
 
 use osb_api::SandboxId;
-use osb_core::{Clock, PoolStatus, Runtime, RuntimeError, Used};
+use osb_core::{Clock, PoolStatus, Runtime, RuntimeError, Used, Volumes};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -64,6 +64,11 @@ impl Reconciler {
     /// What a sandbox uses, or why that is not known; without a reason, the runtime never knows.
     pub(crate) async fn usage(&self, id: SandboxId) -> Result<Used, Option<RuntimeError>> {
         self.0.runtime.usage().ok_or(None)?.usage(id).await.map_err(Some)
+    }
+
+    /// The volumes that the runtime keeps, if it does. Nobody else writes down which there are.
+    pub(crate) fn volumes(&self) -> Option<&dyn Volumes> {
+        self.0.runtime.volumes()
     }
 
     /// What the runtime keeps started for those who will ask.

@@ -7,10 +7,11 @@ mod proxy;
 mod sandboxes;
 mod service;
 mod snapshots;
+mod volumes;
 
 use axum::{
     Router, middleware,
-    routing::{any, get, patch, post},
+    routing::{any, delete, get, patch, post},
 };
 
 use crate::{app::App, auth, cors, error::ApiError, place::MOUNTS, request_id};
@@ -36,6 +37,8 @@ pub(crate) fn router(app: &App) -> Router {
             .route(&at("/sandboxes/{id}/snapshots"), post(snapshots::create))
             .route(&at("/snapshots"), get(snapshots::list))
             .route(&at("/snapshots/{id}"), get(snapshots::get).delete(snapshots::delete))
+            .route(&at("/volumes"), get(volumes::list))
+            .route(&at("/volumes/{name}"), delete(volumes::delete))
             .route(&at("/sandboxes/{id}/endpoints/{port}"), get(endpoints::get))
             .route(&at("/sandboxes/{id}/proxy/{port}"), any(proxy::forward))
             .route(&at("/sandboxes/{id}/proxy/{port}/"), any(proxy::forward))

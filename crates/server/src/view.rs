@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use osb_api::lifecycle::{
-    CreateSandboxResponse, Image, Sandbox, SandboxStatus, Snapshot, SnapshotStatus, Time,
+    CreateSandboxResponse, Image, KeptVolume, Sandbox, SandboxStatus, Snapshot, SnapshotStatus,
+    Time,
 };
 
 use crate::{record::Record, snapshot_record::SnapshotRecord};
@@ -55,6 +56,19 @@ pub(crate) fn snapshot(record: &SnapshotRecord) -> Snapshot {
         created_at: Time(record.created_at),
         size_bytes: record.bytes,
     }
+}
+
+pub(crate) fn volume(
+    volume: &osb_core::KeptVolume,
+    bytes: Option<u64>,
+) -> Result<KeptVolume, jiff::Error> {
+    Ok(KeptVolume {
+        name: volume.name.clone(),
+        size_bytes: bytes,
+        used_by: volume.used_by.iter().map(ToString::to_string).collect(),
+        delete_on_sandbox_termination: volume.ephemeral,
+        created_at: Time(volume.created_at.try_into()?),
+    })
 }
 
 fn status(record: &Record) -> SandboxStatus {

@@ -1,4 +1,6 @@
-//! Removing directory trees that somebody hostile has built.
+//! Directory trees that somebody hostile has built: removing and measuring them.
+
+mod size;
 
 use std::{
     ffi::{CStr, CString},
@@ -14,6 +16,7 @@ use rustix::{
     io::Errno,
 };
 
+pub use self::size::size;
 use crate::fs::PathError;
 
 /// How many names are held in memory at a time.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import pathlib
+import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -11,7 +15,7 @@ import pytest
 from opensandbox import SandboxSync
 from opensandbox.config import ConnectionConfigSync
 from opensandbox.models.sandboxes import PVC, Volume
-from served import Server, serving
+from served import Server, serving, wait_for
 
 
 @pytest.fixture
@@ -71,3 +75,37 @@ def test_what_a_crash_left_of_volumes_is_cleared_and_the_rest_is_kept(server):
     (orphan / "volume.json").write_text('{"ephemeral": true}')
     server.start()
     assert sorted(os.listdir(volumes(server))) == ["kept"]
+
+
+def test_a_volume_that_is_deleted_while_the_server_is_killed_is_whole_or_gone(server):
+    create(server, "large").kill()
+    files, removed = volumes(server) / "large" / "data", server.data_dir / "native" / "removed"
+    outcomes = set()
+    for round in range(12):
+        for directory in range(20):
+            (files / str(directory)).mkdir(parents=True, exist_ok=True)
+            for name in range(50):
+                (files / str(directory) / str(name)).touch()
+        deleting = threading.Thread(target=delete_quietly, args=(server, "large"))
+        deleting.start()
+        # From before the request is read to after it is answered.
+        time.sleep(round * 0.001)
+        server.kill()
+        deleting.join()
+        server.start()
+        wait_for("what was deleted is gone", lambda: not os.listdir(removed))
+        listed = [volume["name"] for volume in server.call("GET", "/v1/volumes").json()["items"]]
+        outcomes.add(tuple(listed))
+        if listed:
+            assert listed == ["large"]
+            assert sum(len(names) for _, _, names in os.walk(files)) == 1000
+        else:
+            assert os.listdir(volumes(server)) == []
+            create(server, "large").kill()
+            assert os.listdir(files) == [], "a new volume has files of an old one"
+    assert () in outcomes, "not one delete came to anything"
+
+
+def delete_quietly(server: Server, name: str) -> None:
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        server.call("DELETE", f"/v1/volumes/{name}")

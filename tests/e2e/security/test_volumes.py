@@ -339,6 +339,80 @@ def test_removing_a_sandbox_leaves_what_is_in_its_volumes(create, server, shared
     assert (files_of(server, "lasting") / "file").read_text() == "y\n"
 
 
+def listed(server: Server) -> dict[str, dict]:
+    answer = server.call("GET", "/v1/volumes?pageSize=200")
+    assert answer.status == 200, answer
+    return {volume["name"]: volume for volume in answer.json()["items"]}
+
+
+def test_a_volume_that_a_sandbox_uses_is_not_deleted(create, server):
+    sandbox = create(volumes=[kept("in-use")])
+    sandbox.commands.run("dd if=/dev/zero of=/data/file bs=1M count=2; ln -s / /data/out")
+    volume = listed(server)["in-use"]
+    assert volume["usedBy"] == [sandbox.id] and 2 << 20 <= volume["sizeBytes"] < 4 << 20, volume
+    for meanwhile in (sandbox.pause, lambda: None):
+        answer = server.call("DELETE", "/v1/volumes/in-use")
+        assert answer.status == 409 and answer.json()["code"] == "VOLUME::IN_USE", answer
+        assert sandbox.id in answer.json()["message"]
+        meanwhile()
+    assert (files_of(server, "in-use") / "file").exists()
+    sandbox.kill()
+    assert listed(server)["in-use"]["usedBy"] == []
+    assert server.call("DELETE", "/v1/volumes/in-use").status == 204
+    answer = server.call("DELETE", "/v1/volumes/in-use")
+    assert answer.status == 404 and answer.json()["code"] == "VOLUME::PVC_NOT_FOUND", answer
+    assert "in-use" not in listed(server)
+    refused(create, "VOLUME::PVC_NOT_FOUND", kept("in-use", create=False))
+    assert lines(create(volumes=[kept("in-use")]), "ls -A /data") == []
+
+
+HOSTILE = """
+import os
+os.chdir("/data")
+for _ in range(3000):
+    os.mkdir("d"); os.chdir("d")
+os.chdir("/data")
+os.mkdir("wide")
+for number in range(25000): os.symlink("x", f"wide/{number}")
+os.mkfifo("fifo"); os.symlink("/", "out"); os.mkdir("closed"); os.chmod("closed", 0)
+"""
+
+
+def test_nothing_in_a_volume_keeps_it_from_being_listed_or_deleted(create, server, place):
+    sandbox = create(volumes=[kept("hostile"), kept("plain", "/plain")])
+    sandbox.files.write_file("/tmp/hostile.py", HOSTILE)
+    assert sandbox.commands.run("python3 /tmp/hostile.py").exit_code == 0
+    volumes = listed(server)
+    assert "sizeBytes" not in volumes["hostile"] and "sizeBytes" in volumes["plain"]
+    sandbox.kill()
+    assert server.call("DELETE", "/v1/volumes/hostile").status == 204
+    removed = server.data_dir / "native" / "removed"
+    wait_for("its files are deleted", lambda: not os.listdir(removed), 60)
+    assert (place / "private" / "secret").exists() and os.path.exists("/etc/passwd")
+
+
+def test_a_volume_is_never_deleted_under_a_sandbox_that_starts_with_it(create, server):
+    stop = threading.Event()
+    statuses = set()
+
+    def delete() -> None:
+        while not stop.is_set():
+            statuses.add(server.call("DELETE", "/v1/volumes/contested").status)
+
+    deleting = threading.Thread(target=delete)
+    deleting.start()
+    try:
+        for number in range(25):
+            sandbox = create(volumes=[kept("contested")])
+            sandbox.commands.run(f"echo {number} > /data/file")
+            assert (files_of(server, "contested") / "file").read_text() == f"{number}\n"
+            sandbox.kill()
+    finally:
+        stop.set()
+        deleting.join()
+    assert statuses <= {204, 404, 409} and 409 in statuses, statuses
+
+
 def memory_volume(server: Server, size: str, limit: str = "512Mi") -> str:
     body = {
         "image": {"uri": "host"}, "entrypoint": ["tail", "-f", "/dev/null"],

@@ -13,6 +13,7 @@ pub(crate) fn api() -> Api {
     operations.extend(endpoints());
     operations.extend(proxy());
     operations.extend(snapshots());
+    operations.extend(volumes());
     operations.extend(network_policy());
     operations.extend(pools());
     operations.extend(templates());
@@ -29,6 +30,7 @@ pub(crate) fn api() -> Api {
             ("sandboxes", "Sandboxes and their lives."),
             ("endpoints", "Ways into a sandbox."),
             ("snapshots", "Files of sandboxes, kept."),
+            ("volumes", "Storage that is kept under names."),
             ("network", "What a sandbox may reach."),
             ("pools", "Sandboxes that are started before anybody needs them."),
             ("templates", "Sandboxes that are prepared once and started many times."),
@@ -181,6 +183,23 @@ fn snapshots() -> Vec<Operation> {
             .tag("snapshots")
             .empty(204, "It is gone.")
             .errors(&[401, 403, 404, 409, 500, 501]),
+    ]
+}
+
+fn volumes() -> Vec<Operation> {
+    let extension = "An extension of this server: other servers do not have it.";
+    vec![
+        get("listVolumes", "/volumes", "List the volumes that are kept, by name")
+            .describe(extension)
+            .tag("volumes")
+            .query::<wire::ListVolumesQuery>()
+            .answers(200, "One page of them.", one::<wire::ListVolumesResponse>())
+            .errors(&[400, 401, 500, 501]),
+        delete("deleteVolume", "/volumes/{name}", "Delete a volume with everything in it")
+            .describe(extension)
+            .tag("volumes")
+            .empty(204, "It is gone.")
+            .errors(&[401, 404, 409, 500, 501]),
     ]
 }
 

@@ -4,13 +4,7 @@ use std::collections::BTreeMap;
 
 use opensandbox::api::execd::{FileInfo, FileKind};
 
-use crate::{
-    env::Environment,
-    failure::Failure,
-    output::Output,
-    table::Table,
-    view::View,
-};
+use crate::{env::Environment, failure::Failure, output::Output, table::Table, view::View};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

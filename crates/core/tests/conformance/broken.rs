@@ -11,7 +11,8 @@ use futures_util::StreamExt as _;
 use osb_api::{SandboxId, SnapshotId};
 use osb_core::{
     Dialled, Exit, ImageName, Kept, KeptVolume, Observed, ObservedState, Pause, Runtime,
-    RuntimeError, SandboxSpec, Snapshots, Usage, Used, VolumeSource, Volumes, testkit::FakeRuntime,
+    RuntimeError, SandboxSpec, Snapshots, Usage, Used, VolumeProblem, VolumeSource, Volumes,
+    testkit::FakeRuntime,
 };
 
 /// A fake that keeps every law but one.
@@ -62,6 +63,8 @@ pub(crate) enum Fault {
     MakesAnyVolume,
     KeepsEveryVolume,
     RemovesUsedVolumes,
+    RemovesAbsentVolumes,
+    MeasuresAbsentVolumes,
     RemovesAll,
     PausesAll,
     OneAtATime,
@@ -300,9 +303,28 @@ impl Volumes for Broken {
         Ok(if self.has(Fault::ForgetsVolumes) { Vec::new() } else { listed })
     }
 
+    async fn sizes(&self, names: &[String]) -> Result<Vec<Option<u64>>, RuntimeError> {
+        let mut sizes = self.inner.sizes(names).await?;
+        if self.has(Fault::MeasuresAbsentVolumes) {
+            sizes.fill(Some(1));
+        }
+        Ok(sizes)
+    }
+
     async fn remove(&self, name: &str) -> Result<(), RuntimeError> {
-        let outcome = Volumes::remove(&self.inner, name).await;
-        if self.has(Fault::RemovesUsedVolumes) { Ok(()) } else { outcome }
+        match Volumes::remove(&self.inner, name).await {
+            Err(RuntimeError::Volume { problem: VolumeProblem::InUse, .. })
+                if self.has(Fault::RemovesUsedVolumes) =>
+            {
+                Ok(())
+            }
+            Err(RuntimeError::Volume { problem: VolumeProblem::NotFound, .. })
+                if self.has(Fault::RemovesAbsentVolumes) =>
+            {
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 }
 

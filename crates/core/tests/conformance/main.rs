@@ -137,6 +137,8 @@ const CAUGHT: &[(Fault, &str)] = &[
     (Fault::MakesAnyVolume, "a_missing_volume_is_refused_and_leaves_nothing"),
     (Fault::KeepsEveryVolume, "an_ephemeral_volume_goes_with_the_last_that_uses_it"),
     (Fault::RemovesUsedVolumes, "a_volume_in_use_cannot_be_removed"),
+    (Fault::RemovesAbsentVolumes, "a_volume_is_made_for_a_sandbox_and_outlives_it"),
+    (Fault::MeasuresAbsentVolumes, "a_volume_is_made_for_a_sandbox_and_outlives_it"),
     (Fault::RemovesAll, "removing_one_sandbox_leaves_the_other_alone"),
     (Fault::PausesAll, "pausing_one_sandbox_leaves_the_other_alone"),
     (Fault::OneAtATime, "many_sandboxes_start_at_once"),

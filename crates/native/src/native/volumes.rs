@@ -7,7 +7,8 @@
 use std::{io, os::fd::OwnedFd, path::PathBuf};
 
 use async_trait::async_trait;
-use osb_core::{Chain, KeptVolume, RuntimeError, SandboxSpec, VolumeProblem, Volumes};
+use osb_api::SandboxId;
+use osb_core::{Chain, KeptVolume, RuntimeError, SandboxSpec, Volumes};
 use osb_sys::fs::PathError;
 
 use super::{Known, Native, clear::delete};
@@ -49,16 +50,18 @@ impl Native {
         Ok(())
     }
 
-    /// Removes the volume unless a sandbox uses it. Whether nobody does.
-    fn discard_volume(&self, known: &Known, name: &str) -> Result<bool, PathError> {
-        if known.sandboxes.values().any(|entry| entry.state.spec.uses_volume(name)) {
-            return Ok(false);
+    /// Removes the volume unless a sandbox uses it.
+    fn discard_volume(&self, known: &Known, name: &str) -> Result<Discarded, PathError> {
+        let users = known.users(name);
+        if !users.is_empty() {
+            return Ok(Discarded::Used(users));
         }
         let removed = self.removed();
-        if let Some(aside) = self.inner.volumes.named.discard(name, &removed)? {
-            self.delete_later(removed, aside);
-        }
-        Ok(true)
+        let Some(aside) = self.inner.volumes.named.discard(name, &removed)? else {
+            return Ok(Discarded::Absent);
+        };
+        self.delete_later(removed, aside);
+        Ok(Discarded::Gone)
     }
 
     fn delete_later(&self, removed: PathBuf, aside: PathBuf) {
@@ -66,31 +69,59 @@ impl Native {
     }
 }
 
+/// What became of a volume that was to go.
+enum Discarded {
+    Gone,
+    Absent,
+    /// These sandboxes use it.
+    Used(Vec<SandboxId>),
+}
+
+impl Known {
+    /// The sandboxes that use a volume.
+    fn users(&self, name: &str) -> Vec<SandboxId> {
+        let using = self.sandboxes.iter().filter(|(_, entry)| entry.state.spec.uses_volume(name));
+        let mut users: Vec<_> = using.map(|(id, _)| *id).collect();
+        users.sort();
+        users
+    }
+}
+
 #[async_trait]
 impl Volumes for Native {
     async fn list(&self) -> Result<Vec<KeptVolume>, RuntimeError> {
-        let store = &self.inner.volumes.named;
-        let names = store
-            .names()
-            .map_err(|error| RuntimeError::failed("cannot list the volumes", error))?;
-        let kept = |name: String| {
-            let known = self.known();
-            let users = known.sandboxes.iter().filter(|(_, e)| e.state.spec.uses_volume(&name));
-            let mut used_by: Vec<_> = users.map(|(id, _)| *id).collect();
-            used_by.sort();
-            KeptVolume { ephemeral: store.is_ephemeral(&name), name, used_by }
+        let native = self.clone();
+        let look = move || {
+            let store = &native.inner.volumes.named;
+            let kept = |name: String| {
+                // One that went meanwhile is not there.
+                let created_at = store.made_at(&name)?;
+                let (ephemeral, used_by) = (store.is_ephemeral(&name), native.known().users(&name));
+                Some(KeptVolume { name, ephemeral, used_by, created_at })
+            };
+            Ok::<_, PathError>(store.names()?.into_iter().filter_map(kept).collect())
         };
-        Ok(names.into_iter().map(kept).collect())
+        let failed = |error: io::Error| RuntimeError::failed("cannot list the volumes", error);
+        let listed = self.inner.tasks.spawn_blocking(look).await;
+        listed
+            .map_err(|error| failed(error.into()))?
+            .map_err(|error| failed(io::Error::other(error)))
+    }
+
+    async fn sizes(&self, names: &[String]) -> Result<Vec<Option<u64>>, RuntimeError> {
+        let _turn = self.inner.measuring.lock().await;
+        let (store, names) = (self.inner.volumes.named.clone(), names.to_vec());
+        let failed = |error: io::Error| RuntimeError::failed("cannot measure the volumes", error);
+        let measured = self.inner.tasks.spawn_blocking(move || store.sizes(&names)).await;
+        measured.map_err(|error| failed(error.into()))?.map_err(failed)
     }
 
     async fn remove(&self, name: &str) -> Result<(), RuntimeError> {
-        let gone = self.discard_volume(&self.known(), name);
-        if gone.map_err(|error| RuntimeError::failed("cannot remove the volume", error))? {
-            return Ok(());
+        let discarded = self.discard_volume(&self.known(), name);
+        match discarded.map_err(|error| RuntimeError::failed("cannot remove the volume", error))? {
+            Discarded::Gone => Ok(()),
+            Discarded::Absent => Err(RuntimeError::no_volume(name)),
+            Discarded::Used(users) => Err(RuntimeError::volume_in_use(name, &users)),
         }
-        Err(RuntimeError::Volume {
-            problem: VolumeProblem::InUse,
-            message: format!("the volume {name:?} is used by a sandbox: remove that first"),
-        })
     }
 }

@@ -13,11 +13,12 @@ use std::{
     io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 use osb_core::{Volume, VolumeProblem, is_volume_name};
 use osb_sys::{
-    beneath,
+    beneath, confined,
     fs::{self, PathError},
     tree,
 };
@@ -31,6 +32,10 @@ use super::VolumeError;
 
 /// How the names of volumes begin that are being made. No volume has such a name.
 const UNFINISHED: &str = ".new-";
+
+/// How many files are looked at to tell what volumes take, and how many of one volume.
+const MAX_ENTRIES: u32 = 200_000;
+const MAX_ENTRIES_OF_ONE: u32 = 20_000;
 
 /// The volumes that this runtime keeps.
 #[derive(Debug, Clone)]
@@ -124,6 +129,39 @@ impl Named {
         description.is_some_and(|description| description.ephemeral)
     }
 
+    /// When the volume was made, if it is there: nothing beside its files changes later.
+    pub(crate) fn made_at(&self, name: &str) -> Option<SystemTime> {
+        let found = rustix::fs::lstat(self.directory.join(name)).ok()?;
+        let seconds = Duration::from_secs(u64::try_from(found.st_mtime).ok()?);
+        SystemTime::UNIX_EPOCH.checked_add(seconds)
+    }
+
+    /// What the files of each of these volumes take, as far as that is soon told.
+    pub(crate) fn sizes(&self, names: &[String]) -> io::Result<Vec<Option<u64>>> {
+        self.sizes_within(names, MAX_ENTRIES, MAX_ENTRIES_OF_ONE)
+    }
+
+    fn sizes_within(
+        &self,
+        names: &[String],
+        mut left: u32,
+        most_of_one: u32,
+    ) -> io::Result<Vec<Option<u64>>> {
+        confined::run(&self.directory, || {
+            let size = |name: &String| {
+                if !is_volume_name(name) {
+                    return None;
+                }
+                let allowed = left.min(most_of_one);
+                let mut unseen = allowed;
+                let size = tree::size(self.files(name).ok()?, &mut unseen);
+                left -= allowed - unseen;
+                size
+            };
+            names.iter().map(size).collect()
+        })
+    }
+
     /// Takes the volume's name away and moves it to where it only waits to be deleted. Absence is
     /// success.
     pub(crate) fn discard(&self, name: &str, removed: &Path) -> Result<Option<PathBuf>, PathError> {
@@ -168,6 +206,31 @@ mod tests {
         assert_eq!(fs::names(place.path().join("volumes")).unwrap(), ["a"]);
         assert!(find(&named, "a", false).is_ok());
         assert!(!named.is_ephemeral("a"));
+    }
+
+    #[test]
+    fn what_a_volume_takes_is_told_if_it_has_few_files() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("volumes");
+        let named = Named::open(directory.clone()).unwrap();
+        for name in ["crowded", "small"] {
+            find(&named, name, true).unwrap();
+        }
+        for number in 0..=10 {
+            let at = directory.join("crowded/data").join(number.to_string());
+            rustix::fs::symlink("nowhere", at).unwrap();
+        }
+        fs::write(directory.join("small/data/file"), vec![1; 1 << 20]).unwrap();
+        fs::symlink(place.path(), directory.join("small/data/out")).unwrap();
+        let wanted = ["crowded", "small", "missing", "../volumes"].map(str::to_owned);
+        let sizes = named.sizes_within(&wanted, 12, 10).unwrap();
+        let small = sizes[1].unwrap();
+        assert!((1 << 20..2 << 20).contains(&small), "{small}");
+        assert_eq!(sizes, [None, Some(small), None, None]);
+        assert_eq!(named.sizes_within(&wanted, 11, 10).unwrap(), [None; 4]);
+        assert!(named.sizes(&wanted).unwrap()[0].is_some());
+        assert!(named.made_at("small").unwrap() > SystemTime::UNIX_EPOCH);
+        assert_eq!(named.made_at("missing"), None);
     }
 
     #[test]

@@ -7,9 +7,7 @@ use axum::{
 use http::{HeaderName, StatusCode, Uri, header};
 use osb_api::{
     SnapshotId, codes,
-    lifecycle::{
-        CreateSnapshotRequest, ListSnapshotsQuery, ListSnapshotsResponse, Pagination, Snapshot,
-    },
+    lifecycle::{CreateSnapshotRequest, ListSnapshotsQuery, ListSnapshotsResponse, Snapshot},
 };
 use osb_core::{Goal, Phase};
 
@@ -18,14 +16,13 @@ use crate::{
     app::App,
     error::ApiError,
     extract::{Id, OptionalJson, Snapshotted},
-    place, query,
+    page, place, query,
     record::Record,
     snapshot_record::{SnapshotRecord, SnapshotState},
     store::Unchanged,
     view,
 };
 
-const MAX_PAGE_SIZE: u64 = 200;
 const MAX_NAME: usize = 256;
 
 /// Keeps the files of a sandbox, running or paused.
@@ -95,15 +92,9 @@ pub(super) async fn list(
 ) -> Result<JsonBody<ListSnapshotsResponse>, ApiError> {
     let query = parse(raw.as_deref().unwrap_or_default())?;
     let records = app.store.snapshots().newest_first(|record| matches(record, &query));
-    let skipped = (query.page - 1).saturating_mul(query.page_size);
-    let page = records
-        .iter()
-        .skip(usize::try_from(skipped).unwrap_or(usize::MAX))
-        .take(usize::try_from(query.page_size).unwrap_or(usize::MAX));
-    Ok(JsonBody(ListSnapshotsResponse {
-        items: page.map(|record| view::snapshot(record)).collect(),
-        pagination: Pagination::new(query.page, query.page_size, records.len() as u64),
-    }))
+    let (page, pagination) = page::cut(&records, query.page, query.page_size);
+    let items = page.iter().map(|record| view::snapshot(record)).collect();
+    Ok(JsonBody(ListSnapshotsResponse { items, pagination }))
 }
 
 fn parse(raw: &str) -> Result<ListSnapshotsQuery, ApiError> {
@@ -114,10 +105,8 @@ fn parse(raw: &str) -> Result<ListSnapshotsQuery, ApiError> {
             "sandboxId" => query.sandbox_id = Some(value),
             "name" => query.name = Some(value),
             "state" => query.state.push(value),
-            "page" => query.page = query::number("page", &value, 1, u64::MAX)?,
-            "pageSize" => {
-                query.page_size = query::number("pageSize", &value, 1, MAX_PAGE_SIZE)?;
-            }
+            "page" => query.page = page::number(&value)?,
+            "pageSize" => query.page_size = page::size(&value)?,
             _ => {}
         }
     }

@@ -11,3 +11,4 @@ mod outcomes;
 mod refusals;
 mod restart;
 mod snapshots;
+mod volumes;

@@ -163,6 +163,8 @@ async fn without_the_right_key_nothing_is_done() {
         (Method::GET, format!("/v1/sandboxes/{id}/endpoints/44772")),
         (Method::GET, format!("/v1/sandboxes/{id}/proxy/http/")),
         (Method::GET, "/v1/snapshots".to_owned()),
+        (Method::GET, "/v1/volumes".to_owned()),
+        (Method::DELETE, "/volumes/a".to_owned()),
         (Method::GET, "/no/such/path".to_owned()),
         (Method::POST, "/v1/metrics/events".to_owned()),
     ] {

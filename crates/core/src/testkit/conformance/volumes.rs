@@ -34,6 +34,9 @@ pub(super) async fn a_volume_is_made_for_a_sandbox_and_outlives_it(
     };
     hold!(volume.name == NAME && !volume.ephemeral, "it is listed as {volume:?}");
     hold!(volume.used_by == [spec.id], "it is listed as {volume:?}");
+    let sizes = power.sizes(&[NAME.to_owned(), "never-made".to_owned()]).await?;
+    let told = matches!(sizes.as_slice(), [Some(bytes), None] if *bytes > 0);
+    hold!(told, "a volume that is there and one that is not take {sizes:?}");
     trial.runtime.remove(spec.id).await?;
     hold!(is_kept(power).await?, "the volume went with the sandbox");
     let again = trial.reopened().await;
@@ -46,8 +49,11 @@ pub(super) async fn a_volume_is_made_for_a_sandbox_and_outlives_it(
     again.runtime.remove(next.id).await?;
     hold!(is_kept(power).await?, "it went with a sandbox that it was not made for");
     power.remove(NAME).await?;
-    power.remove(NAME).await?;
     hold!(!is_kept(power).await?, "it is still listed though it was removed");
+    let outcome = power.remove(NAME).await;
+    let missing =
+        matches!(outcome, Err(RuntimeError::Volume { problem: VolumeProblem::NotFound, .. }));
+    hold!(missing, "removing a volume that is not there gives {outcome:?}");
     Ok(())
 }
 

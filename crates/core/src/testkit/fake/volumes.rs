@@ -1,11 +1,11 @@
 //! Volumes that are but names.
 
-use std::collections::btree_map::Entry;
+use std::{collections::btree_map::Entry, time::SystemTime};
 
 use async_trait::async_trait;
 
 use super::{FakeRuntime, State};
-use crate::{KeptVolume, RuntimeError, SandboxSpec, VolumeProblem, VolumeSource, Volumes};
+use crate::{KeptVolume, RuntimeError, SandboxSpec, VolumeSource, Volumes};
 
 impl State {
     /// Finds or makes the volumes that a new sandbox asks for.
@@ -18,10 +18,7 @@ impl State {
                     place.insert(*ephemeral);
                 }
                 Entry::Vacant(_) => {
-                    return Err(RuntimeError::Volume {
-                        problem: VolumeProblem::NotFound,
-                        message: format!("there is no volume {name:?}"),
-                    });
+                    return Err(RuntimeError::no_volume(name));
                 }
             }
         }
@@ -53,17 +50,22 @@ impl Volumes for FakeRuntime {
             name: name.clone(),
             ephemeral: *ephemeral,
             used_by: users(name),
+            created_at: SystemTime::UNIX_EPOCH,
         });
         Ok(kept.collect())
     }
 
+    async fn sizes(&self, names: &[String]) -> Result<Vec<Option<u64>>, RuntimeError> {
+        let state = self.state();
+        Ok(names.iter().map(|name| state.volumes.contains_key(name).then_some(4096)).collect())
+    }
+
     async fn remove(&self, name: &str) -> Result<(), RuntimeError> {
-        let in_use = |volume: &KeptVolume| volume.name == name && !volume.used_by.is_empty();
-        if Volumes::list(self).await?.iter().any(in_use) {
-            return Err(RuntimeError::Volume {
-                problem: VolumeProblem::InUse,
-                message: format!("the volume {name:?} is used by a sandbox"),
-            });
+        let listed = Volumes::list(self).await?;
+        let volume = listed.iter().find(|volume| volume.name == name);
+        let volume = volume.ok_or_else(|| RuntimeError::no_volume(name))?;
+        if !volume.used_by.is_empty() {
+            return Err(RuntimeError::volume_in_use(name, &volume.used_by));
         }
         self.state().volumes.remove(name);
         Ok(())

@@ -6,12 +6,10 @@ use axum::{
 };
 use osb_api::{
     codes,
-    lifecycle::{ListSandboxesQuery, ListSandboxesResponse, Pagination},
+    lifecycle::{ListSandboxesQuery, ListSandboxesResponse},
 };
 
-use crate::{app::App, error::ApiError, query, record::Record, view};
-
-const MAX_PAGE_SIZE: u64 = 200;
+use crate::{app::App, error::ApiError, page, query, record::Record, view};
 
 /// Lists sandboxes, newest first.
 pub(crate) async fn list(
@@ -20,15 +18,9 @@ pub(crate) async fn list(
 ) -> Result<JsonBody<ListSandboxesResponse>, ApiError> {
     let query = parse(raw.as_deref().unwrap_or_default())?;
     let records = app.store.index().newest_first(|record| matches(record, &query));
-    let skipped = (query.page - 1).saturating_mul(query.page_size);
-    let page = records
-        .iter()
-        .skip(usize::try_from(skipped).unwrap_or(usize::MAX))
-        .take(usize::try_from(query.page_size).unwrap_or(usize::MAX));
-    Ok(JsonBody(ListSandboxesResponse {
-        items: page.map(|record| view::sandbox(record)).collect(),
-        pagination: Pagination::new(query.page, query.page_size, records.len() as u64),
-    }))
+    let (page, pagination) = page::cut(&records, query.page, query.page_size);
+    let items = page.iter().map(|record| view::sandbox(record)).collect();
+    Ok(JsonBody(ListSandboxesResponse { items, pagination }))
 }
 
 fn parse(raw: &str) -> Result<ListSandboxesQuery, ApiError> {
@@ -38,10 +30,8 @@ fn parse(raw: &str) -> Result<ListSandboxesQuery, ApiError> {
         match key.as_str() {
             "state" => query.state.push(value),
             "metadata" => query.metadata = labels(&value)?,
-            "page" => query.page = query::number("page", &value, 1, u64::MAX)?,
-            "pageSize" => {
-                query.page_size = query::number("pageSize", &value, 1, MAX_PAGE_SIZE)?;
-            }
+            "page" => query.page = page::number(&value)?,
+            "pageSize" => query.page_size = page::size(&value)?,
             _ => {}
         }
     }
