@@ -11,4 +11,5 @@ mod outcomes;
 mod refusals;
 mod restart;
 mod snapshots;
+mod unwanted;
 mod volumes;
