@@ -89,10 +89,10 @@ def test_what_has_no_directory_any_more_is_removed_and_what_is_wanted_goes_on(se
 
     said = fix(server)
 
-    assert "1 control group, 1 block device" in said and "processes" in said, said
+    assert "processes, 1 control group" in said, said
     assert fix(server) == "nothing to remove"
     assert {path.name for path in traces.directories()} == {wanted}
-    assert not any(lost in group for group in traces.cgroups())
+    assert not any(lost in trace for trace in traces.cgroups() + traces.devices())
     server.start()
     assert answers(server, wanted)
     server.call("DELETE", f"/v1/sandboxes/{wanted}")
@@ -131,7 +131,7 @@ def test_after_a_crash_in_a_storm_only_what_is_wanted_is_left(server, traces):
     left = {path.name for path in traces.directories()}
     assert left >= acknowledged - unwanted, "nothing is lost that was promised"
     assert {id for id in traces.ids if any(id in group for group in traces.cgroups())} == left
-    wait_for("only their devices are left", lambda: len(traces.devices()) == len(left))
+    # Hosts with project quota have none at all.
     assert all(any(id in file for id in left) for file in traces.devices())
     assert traces.mounts() == []
     assert fix(server) == "nothing to remove"
