@@ -28,7 +28,8 @@ def create(server: Server) -> Iterator[Callable[..., SandboxSync]]:
     def create(**options: Any) -> SandboxSync:
         options.setdefault("timeout", timedelta(minutes=10))
         connection = ConnectionConfigSync(domain=server.domain, api_key=server.api_key)
-        sandbox = SandboxSync.create("host", connection_config=connection, **options)
+        image = None if "snapshot_id" in options else "host"
+        sandbox = SandboxSync.create(image, connection_config=connection, **options)
         made.append(sandbox.id)
         return sandbox
 

@@ -150,11 +150,13 @@ pub mod codes {
         VOLUME_HOST_PATH_NOT_ALLOWED = "VOLUME::HOST_PATH_NOT_ALLOWED",
         /// The path of the host leads nowhere.
         VOLUME_HOST_PATH_NOT_FOUND = "VOLUME::HOST_PATH_NOT_FOUND",
+        /// The path of the host is not there and cannot be made.
+        VOLUME_HOST_PATH_CREATE_FAILED = "VOLUME::HOST_PATH_CREATE_FAILED",
         /// The name of a kept volume breaks the rules.
         VOLUME_INVALID_PVC_NAME = "VOLUME::INVALID_PVC_NAME",
         /// No kept volume has this name.
         VOLUME_PVC_NOT_FOUND = "VOLUME::PVC_NOT_FOUND",
-        /// This server has no volumes of that kind.
+        /// This server cannot have such a volume.
         VOLUME_UNSUPPORTED_BACKEND = "VOLUME::UNSUPPORTED_BACKEND",
         /// A sandbox uses the volume.
         VOLUME_IN_USE = "VOLUME::IN_USE",

@@ -124,6 +124,8 @@ pub enum VolumeProblem {
     HostPathNotAllowed,
     /// The path of the host is not there, or is neither a directory nor a file.
     HostPathNotFound,
+    /// The path of the host is not there and cannot be made.
+    HostPathNotMade,
     /// No volume has this name, and none may be made.
     NotFound,
     /// The part of the volume cannot be had.

@@ -13,7 +13,12 @@ use std::{
 };
 
 use osb_core::{RuntimeError, SandboxSpec, Volume, VolumeProblem, VolumeSource};
-use osb_sys::{beneath, fs::PathError, mount, step::Failure};
+use osb_sys::{
+    beneath,
+    fs::PathError,
+    mount,
+    step::{Failure, Refusal},
+};
 use rustix::fs::{FileType, fstat};
 
 pub(crate) use self::named::Named;
@@ -138,10 +143,14 @@ pub(crate) fn explain(error: io::Error) -> RuntimeError {
         Err(error) => error,
     };
     match error.downcast::<Failure>() {
-        Ok(failure) if failure.is_refusal() => {
-            RuntimeError::Volume { problem: VolumeProblem::MountPath, message: failure.to_string() }
+        Ok(failure) => {
+            let problem = match failure.refusal() {
+                Some(Refusal::Place) => VolumeProblem::MountPath,
+                Some(Refusal::FileSystem) => VolumeProblem::Unsupported,
+                None => return RuntimeError::failed("cannot start the sandbox", failure),
+            };
+            RuntimeError::Volume { problem, message: failure.to_string() }
         }
-        Ok(failure) => RuntimeError::failed("cannot start the sandbox", failure),
         Err(error) => RuntimeError::failed("cannot start the sandbox", error),
     }
 }

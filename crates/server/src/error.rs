@@ -122,6 +122,9 @@ impl ApiError {
             VolumeProblem::SubPath => codes::VOLUME_INVALID_SUB_PATH,
             VolumeProblem::MountPath => codes::VOLUME_INVALID_MOUNT_PATH,
             VolumeProblem::Unsupported => codes::VOLUME_UNSUPPORTED_BACKEND,
+            VolumeProblem::HostPathNotMade => {
+                return Self::failed(codes::VOLUME_HOST_PATH_CREATE_FAILED, message);
+            }
             VolumeProblem::InUse => return Self::conflict(codes::VOLUME_IN_USE, message),
         };
         Self::invalid_as(code, message)

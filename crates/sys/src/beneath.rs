@@ -1,18 +1,25 @@
 //! Paths that stay below a directory, whatever somebody hostile puts in their way meanwhile.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
     path::{Component, Path, PathBuf},
 };
 
 use rustix::{
     fs::{
-        Dir, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, fstat, mkdirat, openat, openat2,
+        Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat, mkdirat,
+        openat, openat2, readlinkat,
     },
     io::Errno,
 };
+
+/// How many directories and links a way may have.
+const MAX_STEPS: usize = 512;
 
 /// Names what is at `path` below `directory`, without opening it. Links are followed as long as
 /// they stay below; one that leads out is an error, and so is a path with `..` that does.
@@ -27,6 +34,40 @@ pub fn open(directory: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
         }
     }
     Err(Errno::AGAIN.into())
+}
+
+/// The directories and links by which `path` leads from `directory` to what was found there, as they
+/// are now, without the found thing itself. Fails if it leads elsewhere by now.
+pub fn way(directory: &OwnedFd, path: &Path, found: &OwnedFd) -> io::Result<Vec<Stat>> {
+    let reversed = |path: &Path| -> Vec<OsString> {
+        path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
+    };
+    let (mut ahead, mut way) = (reversed(path), Vec::new());
+    let mut here = vec![directory.try_clone()?];
+    while let Some(name) = ahead.pop() {
+        let around = here.last().ok_or(Errno::XDEV)?;
+        if name == "/" || way.len() >= MAX_STEPS {
+            return Err(Errno::LOOP.into());
+        }
+        way.push(fstat(around)?);
+        if name == ".." {
+            here.pop();
+            continue;
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let next = openat(around, &name, flags, Mode::empty())?;
+        let entry = fstat(&next)?;
+        if FileType::from_raw_mode(entry.st_mode) == FileType::Symlink {
+            let content = OsString::from_vec(readlinkat(&next, c"", Vec::new())?.into_bytes());
+            way.push(entry);
+            ahead.extend(reversed(Path::new(&content)));
+        } else {
+            here.push(next);
+        }
+    }
+    let (one, other) = (fstat(here.last().ok_or(Errno::XDEV)?)?, fstat(found)?);
+    let is_same = (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino);
+    if is_same { Ok(way) } else { Err(Errno::AGAIN.into()) }
 }
 
 /// As [`open`]; directories that are missing are made, each for the owner of the one around it.
@@ -117,6 +158,28 @@ mod tests {
             assert!(open(&directory, Path::new(path)).is_err(), "{path} was opened");
             assert!(open_or_make(&directory, Path::new(path)).is_err(), "{path} was opened");
         }
+    }
+
+    #[test]
+    fn a_way_has_every_directory_and_link_on_it() {
+        let (root, directory) = place();
+        let at = |name: &str| root.path().join("in").join(name);
+        crate::fs::create_dir_all(at("a/b/c")).unwrap();
+        crate::fs::symlink("a/b/../b", at("short")).unwrap();
+        crate::fs::symlink("loop", at("loop")).unwrap();
+        let found = open(&directory, Path::new("short/c")).unwrap();
+        let seen = way(&directory, Path::new("short/c"), &found).unwrap();
+        let seen: Vec<_> = seen.iter().map(|entry| entry.st_ino).collect();
+        let expected = ["", "short", "", "a", "a/b", "a", "a/b"];
+        let expected = expected.map(|name| rustix::fs::lstat(at(name)).unwrap().st_ino);
+        assert_eq!(seen, expected);
+        let itself = open(&directory, Path::new("")).unwrap();
+        assert!(way(&directory, Path::new(""), &itself).unwrap().is_empty());
+        for path in ["a", "loop", "..", "../in", "/", "missing", "short/c/../../.."] {
+            assert!(way(&directory, Path::new(path), &found).is_err(), "{path}");
+        }
+        crate::fs::rename(at("a"), root.path().join("out/a")).unwrap();
+        assert!(way(&directory, Path::new("short/c"), &found).is_err());
     }
 
     #[test]

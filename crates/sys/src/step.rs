@@ -9,22 +9,31 @@ use serde::{Deserialize, Serialize};
 pub struct Failure {
     step: String,
     cause: String,
-    /// Whether what was asked for is at fault, and not the machine.
+    /// What of that which was asked for is at fault, if the machine is not.
     #[serde(default)]
-    refusal: bool,
+    refusal: Option<Refusal>,
+}
+
+/// What cannot be had as it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// Something at that place.
+    Place,
+    /// Something of that file system.
+    FileSystem,
 }
 
 impl Failure {
     pub fn new(step: &str, cause: &dyn std::error::Error) -> Self {
-        Self { step: step.to_owned(), cause: cause.to_string(), refusal: false }
+        Self { step: step.to_owned(), cause: cause.to_string(), refusal: None }
     }
 
     /// Something that was asked for and cannot be done.
-    pub fn refusal(step: &str, cause: impl Into<String>) -> Self {
-        Self { step: step.to_owned(), cause: cause.into(), refusal: true }
+    pub fn refused(refusal: Refusal, step: &str, cause: impl Into<String>) -> Self {
+        Self { step: step.to_owned(), cause: cause.into(), refusal: Some(refusal) }
     }
 
-    pub fn is_refusal(&self) -> bool {
+    pub fn refusal(&self) -> Option<Refusal> {
         self.refusal
     }
 }
@@ -59,7 +68,7 @@ impl<T> Step<T> for Result<T, crate::fs::PathError> {
         self.map_err(|error| Failure {
             step: what.to_owned(),
             cause: format!("{error}: {}", error.io()),
-            refusal: false,
+            refusal: None,
         })
     }
 }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import shutil
+import socket
 import stat
+import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -160,6 +163,115 @@ def test_a_directory_that_is_swapped_for_a_link_leads_no_volume_out(create, plac
     assert got > 0, "not one sandbox was made"
     assert sorted(os.listdir(place / "private")) == ["end", "secret"]
     swapper.kill()
+
+
+def test_no_sandbox_chooses_whose_files_the_next_one_owns(create, place, shared):
+    """A sandbox that may change a directory could put files of others where its own are expected."""
+    mine, secret = shared / "mine", shared / "secret"
+    for path in (mine, mine / "job", mine / "theirs", secret):
+        path.mkdir()
+    for path in (mine, mine / "job"):
+        os.chown(path, OWNER, OWNER)
+    (mine / "theirs").chmod(0o700)
+    (secret / "key").write_text("key")
+    secret.chmod(0o700)
+    sandbox = create(volumes=[host(mine)])
+    fails(sandbox, "mv /data/theirs /data/moved")
+    assert sandbox.commands.run("mv /data/job /data/old; ln -s ../secret /data/link").exit_code == 0
+    # The kernel keeps a sandbox from moving what is not its own; another program of this user could.
+    (mine / "theirs").rename(mine / "job")
+    for path in (mine / "job", mine / "link", mine / "link" / "deeper"):
+        refused(create, "VOLUME::HOST_PATH_NOT_ALLOWED", host(path))
+    # What is theirs, they may have, also by a link.
+    sandbox.commands.run("ln -s old /data/short")
+    assert lines(create(volumes=[host(mine / "short")]), "touch /data/x; ls /data") == ["x"]
+    # Directories that everybody can change lead to nothing, unless they are sticky.
+    (shared / "open" / "job").mkdir(parents=True)
+    (shared / "open").chmod(0o777)
+    refused(create, "VOLUME::HOST_PATH_NOT_ALLOWED", host(shared / "open" / "job"))
+    (shared / "open").chmod(0o1777)
+    create(volumes=[host(shared / "open" / "job")])
+    (shared / "open" / "lure").symlink_to("../secret")
+    os.chown(shared / "open" / "lure", OWNER, OWNER, follow_symlinks=False)
+    refused(create, "VOLUME::HOST_PATH_NOT_ALLOWED", host(shared / "open" / "lure"))
+
+
+@contextlib.contextmanager
+def mounted(*arguments: str, at: pathlib.Path) -> Iterator[pathlib.Path]:
+    at.mkdir(exist_ok=True)
+    subprocess.run(["mount", *arguments, str(at)], check=True)
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", str(at)], check=True)
+
+
+def test_a_file_system_that_cannot_translate_owners_is_refused(create, place, shared):
+    layers = [place / "private" / name for name in ("lower", "upper", "work")]
+    for layer in layers:
+        layer.mkdir(exist_ok=True)
+    options = "lowerdir={},upperdir={},workdir={}".format(*layers)
+    with mounted("-t", "overlay", "overlay", "-o", options, at=shared / "overlay") as overlay:
+        # Also if it lies below what is asked for.
+        for path in (overlay, shared):
+            for read_only in (False, True):
+                said = refused(create, "VOLUME::UNSUPPORTED_BACKEND", host(path, read_only=read_only))
+                assert "cannot translate owners" in said, said
+    for layer in layers:
+        shutil.rmtree(layer)
+    create(volumes=[host(shared)])
+
+
+def test_a_host_path_may_be_a_mount_point_and_have_some_below_it(create, shared):
+    with mounted("-t", "tmpfs", "none", at=shared / "outer") as outer:
+        (outer / "file").write_text("outer")
+        with mounted("-t", "tmpfs", "none", at=outer / "inner") as inner:
+            (inner / "file").write_text("inner")
+            one = create(volumes=[host(outer)])
+            assert lines(one, "cat /data/file /data/inner/file") == ["outerinner"]
+            two = create(volumes=[host(shared, read_only=True)])
+            fails(two, "touch /data/outer/new")
+            fails(two, "touch /data/outer/inner/new")
+            assert lines(two, "cat /data/outer/inner/file") == ["inner"]
+            one.kill()
+            two.kill()
+            # What is mounted there later does not come in.
+            three = create(volumes=[host(shared)])
+            with mounted("-t", "tmpfs", "none", at=shared / "later") as later:
+                (later / "file").write_text("x")
+                assert lines(three, "ls /data/later") == []
+            three.kill()
+
+
+def test_a_host_path_that_cannot_be_made_says_so(create, shared):
+    with mounted("-t", "tmpfs", "-o", "ro", "none", at=shared / "fixed") as fixed:
+        with pytest.raises(SandboxApiException) as caught:
+            create(volumes=[host(fixed / "new")])
+        assert caught.value.status_code == 500, caught.value
+        assert caught.value.error.code == "VOLUME::HOST_PATH_CREATE_FAILED", caught.value
+
+
+def test_sockets_pipes_and_devices_of_the_host_are_no_volumes(create, shared):
+    os.mkfifo(shared / "pipe")
+    os.mknod(shared / "device", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(shared / "socket"))
+        for name in ("pipe", "device", "socket"):
+            refused(create, "VOLUME::HOST_PATH_NOT_FOUND", host(shared / name, "/file"))
+            refused(create, "VOLUME::HOST_PATH_NOT_FOUND", host(shared, "/file", sub_path=name))
+
+
+def test_a_snapshot_has_nothing_of_a_volume_and_leads_none_astray(create, shared):
+    sandbox = create(volumes=[host(shared, "/a"), kept("unkept", "/b")])
+    sandbox.commands.run("echo x > /a/file; echo y > /b/file; ln -s /proc /c; ln -s /etc /d; mkdir /e")
+    snapshot = sandbox.create_snapshot().id
+    again = create(snapshot_id=snapshot)
+    assert lines(again, "ls -A /a /b | grep file") == []
+    for at in ("/c", "/c/self", "/d", "/d/new"):
+        with pytest.raises(SandboxApiException) as caught:
+            create(snapshot_id=snapshot, volumes=[host(shared, at)])
+        assert caught.value.error.code == "VOLUME::INVALID_MOUNT_PATH", caught.value
+    assert lines(create(snapshot_id=snapshot, volumes=[host(shared, "/e")]), "cat /e/file") == ["x"]
 
 
 def test_no_volume_covers_what_is_the_sandboxs_own(create, shared):

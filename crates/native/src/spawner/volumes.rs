@@ -11,6 +11,7 @@ use osb_sys::{
     fork::SingleThread,
     identity,
     mount::{self, Attributes, FsOption},
+    step::Refusal,
     userns::{self, IdBase, IdRange, RANGE},
 };
 use rustix::{
@@ -130,13 +131,14 @@ pub(super) fn attach(
         let kind = FileType::from_raw_mode(fstat(mount).step("look at a volume")?.st_mode);
         let place = identity::with_files_of(alone, base.0, base.0, || place(&root, &plan.at, kind));
         let place = place.step("make the place of a volume")??;
-        mount::attach_at(mount, place).map_err(|error| refusal(plan, &error.to_string()))?;
+        mount::attach_at(mount, place)
+            .map_err(|error| refusal(plan, Refusal::Place, &error.to_string()))?;
     }
     Ok(())
 }
 
-fn refusal(plan: &VolumePlan, cause: &str) -> Failure {
-    Failure::refusal(&format!("mount a volume at {}", plan.at.display()), cause)
+fn refusal(plan: &VolumePlan, refusal: Refusal, cause: &str) -> Failure {
+    Failure::refused(refusal, &format!("mount a volume at {}", plan.at.display()), cause)
 }
 
 fn translate(plan: &VolumePlan, mount: &OwnedFd, map: BorrowedFd<'_>) -> Result<(), Failure> {
@@ -144,6 +146,7 @@ fn translate(plan: &VolumePlan, mount: &OwnedFd, map: BorrowedFd<'_>) -> Result<
     mount::prepare_all(mount, attributes, map).map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::INVAL | Errno::PERM | Errno::OPNOTSUPP) => refusal(
             plan,
+            Refusal::FileSystem,
             "its file system, or one mounted below it, cannot translate owners: ext4, xfs, \
                  btrfs and tmpfs can",
         ),
@@ -177,18 +180,18 @@ fn place(root: &OwnedFd, at: &Path, kind: FileType) -> Result<OwnedFd, Failure> 
             Component::RootDir => continue,
             Component::Normal(name) => name,
             Component::CurDir | Component::ParentDir | Component::Prefix(_) => {
-                return Err(Failure::refusal(&what, "the path is not plain"));
+                return Err(Failure::refused(Refusal::Place, &what, "the path is not plain"));
             }
         };
         let wanted = if names.peek().is_none() { kind } else { FileType::Directory };
         here = enter(&here, name, wanted).map_err(|cause| match cause {
             Obstacle::Kind(found) => {
                 let cause = format!("{} is {found} there", Path::new(name).display());
-                Failure::refusal(&what, cause)
+                Failure::refused(Refusal::Place, &what, cause)
             }
             Obstacle::Kernel(Errno::ROFS) => {
                 let cause = format!("{} cannot be made there", Path::new(name).display());
-                Failure::refusal(&what, cause)
+                Failure::refused(Refusal::Place, &what, cause)
             }
             Obstacle::Kernel(errno) => Failure::new(&what, &errno),
         })?;

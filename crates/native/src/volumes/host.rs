@@ -9,7 +9,7 @@ use std::{
 use osb_core::{Volume, VolumeProblem};
 use osb_sys::beneath;
 use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, openat2},
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2},
     io::Errno,
 };
 
@@ -45,7 +45,8 @@ pub(super) fn find(
         _ => VolumeError::failed(volume, error),
     })?;
     let below = path.strip_prefix(around).unwrap_or(path);
-    beneath::open_or_make(&top, below).map_err(|error| match Errno::from_io_error(&error) {
+    let found = beneath::open_or_make(&top, below);
+    let found = found.map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::XDEV) => VolumeError::refused(
             VolumeProblem::HostPathNotAllowed,
             format!("a link in the host path {shown} leads out of {}", around.display()),
@@ -54,8 +55,39 @@ pub(super) fn find(
             VolumeProblem::HostPathNotFound,
             format!("the host path {shown} leads nowhere: a link or a file is in the way"),
         ),
+        Some(errno @ (Errno::ROFS | Errno::NOSPC | Errno::DQUOT | Errno::ACCESS | Errno::PERM)) => {
+            VolumeError::refused(
+                VolumeProblem::HostPathNotMade,
+                format!("the host path {shown} is not there and cannot be made: {errno}"),
+            )
+        }
         _ => VolumeError::failed(volume, error),
-    })
+    })?;
+    let owner = fstat(&found).map_err(|error| VolumeError::failed(volume, error))?;
+    let way = beneath::way(&top, below, &found);
+    if !way.is_ok_and(|way| way.iter().all(|entry| is_guarded(entry, &owner))) {
+        return Err(VolumeError::refused(
+            VolumeProblem::HostPathNotAllowed,
+            format!(
+                "a directory or link on the way to the host path {shown} is somebody else's than \
+                 root's and that of the owner of the path, or somebody else can change it"
+            ),
+        ));
+    }
+    Ok(found)
+}
+
+/// Whether this directory or link leads only where root wants, or the owner of what was found, as
+/// whom the sandbox will act. Otherwise a sandbox could put files of others in the place of its own,
+/// for the next one to own.
+fn is_guarded(entry: &Stat, found: &Stat) -> bool {
+    let is_own = entry.st_uid == found.st_uid;
+    let mode = Mode::from_raw_mode(entry.st_mode);
+    let is_shared = mode.contains(Mode::WOTH)
+        || mode.contains(Mode::WGRP) && !(is_own && entry.st_gid == found.st_gid);
+    // A link's mode says nothing. In a sticky directory everybody can only add what is theirs.
+    let is_link = FileType::from_raw_mode(entry.st_mode) == FileType::Symlink;
+    (is_own || entry.st_uid == 0) && (is_link || !is_shared || mode.contains(Mode::SVTX))
 }
 
 /// Names a directory that the operator wrote down. It has no links in it, so nobody can turn one
