@@ -21,9 +21,10 @@ use crate::{Rootfs, View};
 const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 /// Directories of the layer, with their modes.
-const DIRECTORIES: [(&str, u32); 22] = [
+const DIRECTORIES: [(&str, u32); 24] = [
     ("dev", 0o755),
     ("etc", 0o755),
+    ("etc/pam.d", 0o755),
     ("etc/ssl", 0o755),
     ("etc/pki", 0o755),
     ("etc/pki/tls", 0o755),
@@ -32,6 +33,7 @@ const DIRECTORIES: [(&str, u32); 22] = [
     ("media", 0o755),
     ("mnt", 0o755),
     ("opt", 0o755),
+    ("opt/opensandbox", 0o755),
     ("proc", 0o555),
     ("root", 0o700),
     ("run", 0o755),
@@ -68,6 +70,7 @@ const FROM_ETC: &[&str] = &[
     "locale.alias",
     "locale.conf",
     "localtime",
+    "login.defs",
     "lsb-release",
     "magic",
     "magic.mime",
@@ -94,7 +97,7 @@ const FROM_ETC: &[&str] = &[
 /// Families whose names carry a version, such as `java-17-openjdk` and `python3.11`.
 const FROM_ETC_PREFIXES: &[&str] = &["java-", "python3."];
 
-const GENERATED: [(&str, &str); 6] = [
+const GENERATED: [(&str, &str); 8] = [
     (
         "etc/passwd",
         "root:x:0:0:root:/root:/bin/bash\n\
@@ -106,6 +109,18 @@ const GENERATED: [(&str, &str); 6] = [
     ("etc/hostname", "sandbox\n"),
     ("etc/resolv.conf", "nameserver 127.0.0.1\n"),
     ("etc/shadow", "root:*:::::::\nsandbox:*:::::::\nnobody:*:::::::\n"),
+    // Root may become anybody; nobody has a password.
+    (
+        "etc/pam.d/other",
+        "auth sufficient pam_rootok.so\n\
+         auth required pam_deny.so\n\
+         account required pam_permit.so\n\
+         password required pam_deny.so\n\
+         session required pam_permit.so\n",
+    ),
+    // execd makes its file of assignments where there is none, but the first command would wait for
+    // that.
+    ("opt/opensandbox/.env", ""),
 ];
 
 /// The user `sandbox`, in the ids of the layer.

@@ -165,6 +165,7 @@ impl Native {
             fs::create_private_dir_all(config.data_dir.join(directory))
                 .map_err(StartError::Data)?;
         }
+        ["sandboxes", "pool"].map(|directory| fs::spread(config.data_dir.join(directory)));
         fs::set_mode(&config.data_dir, 0o700).map_err(StartError::Data)?;
         let lock = lock(&config.data_dir)?;
         let images = Images::open(config.data_dir.join("images")).map_err(StartError::Images)?;

@@ -86,6 +86,22 @@ pub fn create_private_dir_all(path: impl AsRef<Path>) -> Result<(), PathError> {
     named("create directory", path.as_ref(), made)
 }
 
+/// Says that what lies in one directory below `path` has nothing to do with what lies in another.
+///
+/// A file system that takes the hint (ext4) spreads them over the disk. Without it all share a part
+/// of it, and ext4 passes over every file that was deleted there within the last seconds before it
+/// makes one: where many come and go, that takes milliseconds.
+pub fn spread(path: impl AsRef<Path>) {
+    let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::open(path.as_ref(), flags, rustix::fs::Mode::empty()) else {
+        return;
+    };
+    if let Ok(flags) = rustix::fs::ioctl_getflags(&directory) {
+        // The others do not know it, and need no hint.
+        rustix::fs::ioctl_setflags(&directory, flags | rustix::fs::IFlags::TOPDIR).ok();
+    }
+}
+
 /// Removes a file. Absence is success.
 pub fn remove_file(path: impl AsRef<Path>) -> Result<(), PathError> {
     match std::fs::remove_file(path.as_ref()) {
