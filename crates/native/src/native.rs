@@ -160,12 +160,14 @@ enum Life {
 impl Native {
     /// Opens the data directory, finds the sandboxes that are there, and is ready.
     pub async fn start(config: Config, execd: &[u8]) -> Result<Arc<Self>, StartError> {
-        let own = ["", "sandboxes", "pool", "removed", "stage"];
+        let own = ["", "sandboxes", "pool", "removed"];
         for directory in own.into_iter().chain(shelf::DIRECTORIES) {
             fs::create_private_dir_all(config.data_dir.join(directory))
                 .map_err(StartError::Data)?;
         }
-        ["sandboxes", "pool"].map(|directory| fs::spread(config.data_dir.join(directory)));
+        for directory in ["sandboxes", "pool"] {
+            fs::spread(config.data_dir.join(directory));
+        }
         fs::set_mode(&config.data_dir, 0o700).map_err(StartError::Data)?;
         let lock = lock(&config.data_dir)?;
         let images = Images::open(config.data_dir.join("images")).map_err(StartError::Images)?;

@@ -92,7 +92,6 @@ impl Place {
         &self,
         state: &State,
         rootfs: &Rootfs,
-        cover: &Path,
         disks: &Disks,
         purpose: Purpose,
     ) -> Result<(Spawn, Vec<OwnedFd>), PathError> {
@@ -127,7 +126,6 @@ impl Place {
             hostname: "sandbox".to_owned(),
             base: state.base,
             root: RootPlan {
-                stage: cover.to_owned(),
                 layers: rootfs.layers.clone(),
                 views: rootfs.views.iter().map(|view| view.path.clone()).collect(),
                 volumes: Vec::new(),

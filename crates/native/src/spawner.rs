@@ -11,6 +11,7 @@ mod masks;
 mod protocol;
 mod root;
 mod serve;
+mod stage;
 mod volumes;
 
 pub(crate) use handle::{Spawned, Spawner, outcome};

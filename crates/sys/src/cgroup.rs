@@ -17,7 +17,8 @@ pub use self::alarm::Alarm;
 
 use crate::fs::{self, PathError};
 
-/// The length of a scheduling period; limits are given per period.
+/// The length of a scheduling period, as the kernel has it if it is not told; limits are given per
+/// period.
 const CPU_PERIOD_US: u64 = 100_000;
 
 /// How this machine arranges its control groups.
@@ -228,7 +229,6 @@ impl Group {
         match self.version {
             Version::V1 => {
                 if let Some(quota) = quota {
-                    set(&self.at.cpu, "cpu.cfs_period_us", CPU_PERIOD_US)?;
                     set(&self.at.cpu, "cpu.cfs_quota_us", quota)?;
                 }
                 if let Some(bytes) = limits.memory_bytes {

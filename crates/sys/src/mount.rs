@@ -13,7 +13,7 @@ use rustix::{
         OpenTreeFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
         mount_change, move_mount, open_tree,
     },
-    thread::UnshareFlags,
+    thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space},
 };
 
 use crate::fork::{SingleThread, unshare};
@@ -31,6 +31,11 @@ pub enum FsOption<'a> {
 pub fn leave_host_mounts(alone: &SingleThread) -> io::Result<()> {
     unshare(alone, UnshareFlags::NEWNS)?;
     make_private()
+}
+
+/// Moves this process into a mount namespace, to its root.
+pub fn enter(_alone: &SingleThread, namespace: impl AsFd) -> io::Result<()> {
+    Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))?)
 }
 
 /// A new instance of a file system, not yet attached anywhere.

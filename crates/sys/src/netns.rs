@@ -17,24 +17,16 @@ use rustix::{
     },
 };
 
-use crate::{
-    fork::{self, SingleThread},
-    fs,
-};
+use crate::fork::{self, SingleThread};
 
-/// A new network namespace with its loopback up, in which everybody may bind low ports.
+/// A new network namespace with its loopback up.
 ///
 /// The process goes there and comes back. The namespace lives as long as the descriptor.
 pub fn make(alone: &SingleThread) -> io::Result<OwnedFd> {
     let here = || File::open("/proc/self/ns/net").map(OwnedFd::from);
     let home = here()?;
     fork::unshare(alone, UnshareFlags::NEWNET)?;
-    let made = bring_up_loopback()
-        .and_then(|()| {
-            fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")
-                .map_err(io::Error::other)
-        })
-        .and_then(|()| here());
+    let made = bring_up_loopback().and_then(|()| here());
     enter(alone, &home)?;
     made
 }

@@ -85,7 +85,7 @@ def test_an_isolated_session_has_the_filter_and_the_covers_of_its_sandbox(sandbo
     for attempt in ("unshare --mount true", "unshare --uts true", "keyctl show || false"):
         assert session.run(attempt).exit_code != 0, attempt
     for place in ("/proc/acpi", "/proc/pressure", "/sys/firmware"):
-        shown = session.run(f"test ! -e {place} || ls -A {place}")
-        assert shown.exit_code == 0 and not shown.logs.stdout, place
+        shown = session.run(f"ls -A {place}")
+        assert shown.exit_code != 0 and not shown.logs.stdout, place
     assert session.run("test -s /proc/keys").exit_code != 0
     assert session.run("find /proc/sys -type f -writable | grep .").exit_code != 0

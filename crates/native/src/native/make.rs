@@ -83,9 +83,8 @@ impl Native {
         purpose: Purpose,
     ) -> io::Result<Spawned> {
         let (theirs, ours) = (state.clone(), place.clone());
-        let cover = self.inner.config.data_dir.join("stage");
         let disks = self.inner.disks.clone();
-        let prepare = move || ours.prepare(&theirs, &rootfs, &cover, &disks, purpose);
+        let prepare = move || ours.prepare(&theirs, &rootfs, &disks, purpose);
         let prepared = self.inner.tasks.spawn_blocking(prepare).await?;
         let (mut spawn, mut handed) = prepared.map_err(io::Error::other)?;
         let (plans, volumes) = self.find_volumes(&state.spec).await?;

@@ -24,7 +24,9 @@ use super::{
     bounds::{Bounds, Touched},
     masks,
     protocol::{Failure, Spawn, Step},
-    root, volumes,
+    root,
+    stage::Stage,
+    volumes,
 };
 
 /// Descriptors at or above this number are ours to keep; those below go to execd.
@@ -65,6 +67,12 @@ impl Handed {
     }
 }
 
+/// What is made once for all sandboxes.
+pub(super) struct Means {
+    pub(super) bounds: Bounds,
+    pub(super) stage: Stage,
+}
+
 /// Turns this freshly forked process into the first process of a sandbox.
 pub(super) fn become_execd(
     alone: &SingleThread,
@@ -72,7 +80,7 @@ pub(super) fn become_execd(
     handed: &Handed,
     namespaces: &Namespaces,
     maps: &[Option<OwnedFd>],
-    bounds: &Bounds,
+    means: &Means,
 ) -> Result<Infallible, Failure> {
     // First of all, so that whatever happens later is inside the group and can be found there.
     for door in &spawn.doors {
@@ -92,8 +100,9 @@ pub(super) fn become_execd(
         let plans = &spawn.root.volumes;
         volumes::attach(alone, root, plans, &handed.volumes, maps, users.as_fd(), spawn.base)
     };
+    let (plan, own) = (&spawn.root, &handed.files);
     let user_limits =
-        root::enter(&spawn.root, handed.files.as_fd(), users.as_fd(), spawn.base, furnish)?;
+        root::enter(alone, &means.stage, plan, own, users.as_fd(), spawn.base, furnish)?;
 
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .step("open /dev/null")?;
@@ -117,7 +126,7 @@ pub(super) fn become_execd(
     masks::forbid_user_namespaces(&user_limits).step("forbid further user namespaces")?;
     confine::bound_powers(confine::SANDBOX).step("give up capabilities")?;
     set_no_new_privs(true).step("forbid new privileges")?;
-    bounds.filter_calls(alone, touched)?;
+    means.bounds.filter_calls(alone, touched)?;
 
     let mut given: Vec<_> = handed.given.iter().map(AsFd::as_fd).collect();
     given.push(inside.as_fd());

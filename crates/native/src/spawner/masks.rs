@@ -1,73 +1,65 @@
-//! Parts of `/proc` and `/sys` that tell of the host or act on it as a whole, covered by nothing.
+//! Parts of `/proc` and `/sys` that tell of the host or act on it as a whole, hidden.
 //!
 //! Most of them belong to the host's root, who is nobody in a sandbox. The covers hold where the
 //! kernel forgets to ask.
 
-use std::{
-    io,
-    os::fd::{AsFd, OwnedFd},
-    path::Path,
-};
+use std::os::fd::{AsFd, OwnedFd};
 
-use osb_sys::{
-    fs,
-    mount::{self, Attributes},
-};
+use osb_sys::mount::{self, Attributes};
 use rustix::{
-    fs::{FileType, Mode, OFlags, fstat, openat},
+    fs::{Mode, OFlags, openat},
     io::Errno,
+    mount::mount_bind,
+    process::fchdir,
 };
 
-use super::protocol::{Failure, Step};
+use super::{
+    protocol::{Failure, Step},
+    stage,
+};
 
-const HIDDEN_PROC: [&str; 15] = [
+/// What covers a hidden part.
+const DIRECTORY: &str = stage::HIDDEN_DIRECTORY;
+const FILE: &str = stage::HIDDEN_FILE;
+
+const HIDDEN_PROC: [(&str, &str); 15] = [
     // Machine and firmware.
-    "acpi",
-    "asound",
-    "bus",
-    "fs",
-    "interrupts",
-    "irq",
-    "scsi",
+    ("acpi", DIRECTORY),
+    ("asound", DIRECTORY),
+    ("bus", DIRECTORY),
+    ("fs", DIRECTORY),
+    ("interrupts", FILE),
+    ("irq", DIRECTORY),
+    ("scsi", DIRECTORY),
     // Memory of the kernel, its keys and what it waits for.
-    "kcore",
-    "keys",
-    "latency_stats",
-    "sched_debug",
-    "timer_list",
-    "timer_stats",
+    ("kcore", FILE),
+    ("keys", FILE),
+    ("latency_stats", FILE),
+    ("sched_debug", FILE),
+    ("timer_list", FILE),
+    ("timer_stats", FILE),
     // How much the whole host waits, neighbours included, with an alarm for everybody.
-    "pressure",
+    ("pressure", DIRECTORY),
     // Orders to the kernel by a letter.
-    "sysrq-trigger",
+    ("sysrq-trigger", FILE),
 ];
 
-const HIDDEN_SYS: [&str; 2] = [
-    "firmware",
+const HIDDEN_SYS: [(&str, &str); 2] = [
+    ("firmware", DIRECTORY),
     // From how much power the machine draws, secrets of others have been read.
-    "devices/virtual/powercap",
+    ("devices/virtual/powercap", DIRECTORY),
 ];
-
-/// What covers directories and files, made on the stage.
-const DIRECTORY: &str = "hidden-directory";
-const FILE: &str = "hidden-file";
 
 /// Covers what is there of the hidden parts, and makes the kernel's settings read-only. `proc` and
-/// `sys` are the roots of these mounts. `stage` is a file system that nobody will see, mounted at
-/// `at`, and nothing can be written to it afterwards.
-pub(super) fn cover(
-    at: &Path,
-    stage: &OwnedFd,
-    proc: &OwnedFd,
-    sys: &OwnedFd,
-) -> Result<(), Failure> {
-    fs::create_dir(at.join(DIRECTORY), 0o555).step("make an empty directory")?;
-    fs::write(at.join(FILE), "").step("make an empty file")?;
-    // The covers are views of it, and inherit this.
-    mount::restrict(stage, READ_ONLY).step("make the stage read-only")?;
-    for (root, names) in [(proc, HIDDEN_PROC.as_slice()), (sys, &HIDDEN_SYS)] {
-        for name in names {
-            hide(at, root, name).step(&format!("hide {name}"))?;
+/// `sys` are the roots of these mounts.
+pub(super) fn cover(proc: &OwnedFd, sys: &OwnedFd) -> Result<(), Failure> {
+    for (root, hidden) in [(proc, HIDDEN_PROC.as_slice()), (sys, &HIDDEN_SYS)] {
+        fchdir(root).step("enter a file system of the kernel")?;
+        for (name, cover) in hidden {
+            match mount_bind(*cover, *name) {
+                Err(Errno::NOENT) => {}
+                hidden => hidden.step(&format!("hide {name}"))?,
+            }
         }
     }
     let settings = open(proc, "sys").step("open the kernel's settings")?;
@@ -80,16 +72,6 @@ const READ_ONLY: Attributes = Attributes::MOUNT_ATTR_RDONLY
     .union(Attributes::MOUNT_ATTR_NOSUID)
     .union(Attributes::MOUNT_ATTR_NODEV)
     .union(Attributes::MOUNT_ATTR_NOEXEC);
-
-fn hide(at: &Path, root: &OwnedFd, name: &str) -> io::Result<()> {
-    let place = match open(root, name) {
-        Err(Errno::NOENT) => return Ok(()),
-        place => place?,
-    };
-    let is_directory = FileType::from_raw_mode(fstat(&place)?.st_mode) == FileType::Directory;
-    let cover = mount::view(&at.join(if is_directory { DIRECTORY } else { FILE }))?;
-    mount::attach_at(cover, place)
-}
 
 pub(super) fn open(root: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     openat(root.as_fd(), name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())

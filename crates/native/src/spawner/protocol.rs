@@ -34,8 +34,6 @@ pub(crate) struct Spawn {
 /// How the root of the sandbox is put together, in paths of the host.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct RootPlan {
-    /// An empty directory that the mounts may cover.
-    pub(crate) stage: PathBuf,
     /// Topmost first.
     pub(crate) layers: Vec<PathBuf>,
     pub(crate) views: Vec<PathBuf>,

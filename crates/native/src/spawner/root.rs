@@ -5,24 +5,26 @@
 //! in the sandbox has power over them.
 
 use std::{
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use osb_sys::{
+    fork::SingleThread,
     fs,
     mount::{self, Attributes, FsOption},
     userns::IdBase,
 };
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags, makedev, mknodat, openat},
-    mount::{UnmountFlags, unmount},
-    process::{chdir, pivot_root},
+    io::Errno,
+    process::umask,
 };
 
 use super::{
     masks,
     protocol::{Failure, RootPlan, Step},
+    stage::{self, Stage},
 };
 
 /// Character devices that every program expects, with their numbers.
@@ -53,75 +55,55 @@ const DATA: Attributes = Attributes::MOUNT_ATTR_NOSUID
 ///
 /// Answers with the settings of user namespaces, which are read-only at their place in `/proc`.
 pub(super) fn enter(
+    alone: &SingleThread,
+    stage: &Stage,
     plan: &RootPlan,
-    files: BorrowedFd<'_>,
+    own: &OwnedFd,
     users: BorrowedFd<'_>,
     base: IdBase,
     furnish: impl FnOnce(&Path) -> Result<(), Failure>,
 ) -> Result<OwnedFd, Failure> {
-    let stage = mount::filesystem("tmpfs", &[FsOption::Text("mode", "700")], DATA)
-        .step("make a file system for the layers")?;
-    mount::attach(&stage, &plan.stage).step("mount the stage")?;
-    let root = plan.stage.join("root");
-    fs::create_dir(&root, 0o755).step("make the new root")?;
+    // While the host's mounts can still be seen.
+    let layers = plan.layers.iter().map(|path| layer(path, users));
+    let layers = layers.collect::<Result<Vec<_>, _>>()?;
+    let views = plan.views.iter().map(|path| Ok((path, view(path)?)));
+    let views = views.collect::<Result<Vec<_>, _>>()?;
+    stage.enter(alone)?;
+    umask(Mode::empty());
 
-    let overlay = overlay(plan, files, users)?;
-    mount::attach(overlay, &root).step("mount the root")?;
-    for path in &plan.views {
-        show(path, &inside(&root, path))?;
+    let overlay = overlay(&layers, own)?;
+    let root = stage::put_up(&overlay)?;
+    for (path, view) in views {
+        mount::attach(view, &inside(root, path)).step("show a directory of the host")?;
     }
     let proc = mount::filesystem("proc", &[], DATA).step("make /proc")?;
     mount::attach(&proc, &root.join("proc")).step("mount /proc")?;
     let user_limits = masks::open(&proc, "sys/user").step("open the limits of users")?;
+    open_low_ports(&proc).step("let everybody use low ports")?;
     let sysfs =
         mount::filesystem("sysfs", &[], DATA | Attributes::MOUNT_ATTR_RDONLY).step("make /sys")?;
     mount::attach(&sysfs, &root.join("sys")).step("mount /sys")?;
-    masks::cover(&plan.stage, &stage, &proc, &sysfs)?;
+    masks::cover(&proc, &sysfs)?;
     devices(&root.join("dev"), base)?;
-    furnish(&root)?;
-
-    chdir(&root).step("enter the new root")?;
-    // With both names the same, the old root ends up mounted over the new one and is taken away
-    // from there; no directory for it is needed. See pivot_root(2).
-    pivot_root(".", ".").step("make it the root")?;
-    unmount(".", UnmountFlags::DETACH).step("leave the host's mounts")?;
-    chdir("/").step("enter the root")?;
+    furnish(root)?;
+    stage::go_live(&overlay)?;
     Ok(user_limits)
 }
 
+/// A layer of the image with its owners translated.
+fn layer(path: &Path, users: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
+    let view = mount::view(path).step("open a layer")?;
+    mount::map_ids(&view, users).step("translate the owners of a layer")?;
+    Ok(view)
+}
+
 /// The overlay of the image's layers below the sandbox's own files.
-fn overlay(
-    plan: &RootPlan,
-    files: BorrowedFd<'_>,
-    users: BorrowedFd<'_>,
-) -> Result<OwnedFd, Failure> {
-    // A mount option holds at most 255 bytes, so paths go by way of descriptors.
-    let mut lower = Vec::new();
-    for (index, layer) in plan.layers.iter().enumerate() {
-        let view = mount::view(layer).step("open a layer")?;
-        mount::map_ids(&view, users).step("translate the owners of a layer")?;
-        // Kernels before 6.15 stack only on mounts that have a place.
-        let at = plan.stage.join(index.to_string());
-        fs::create_dir(&at, 0o755).step("make a place for a layer")?;
-        mount::attach(&view, &at).step("mount a layer")?;
-        lower.push(view);
-    }
-    let at = plan.stage.join("files");
-    fs::create_dir(&at, 0o700).step("make a place for the sandbox's own files")?;
-    mount::attach(files, &at).step("mount the sandbox's own files")?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = |name| openat(files, name, flags, Mode::empty());
-    let upper = open("upper").step("open the sandbox's own files")?;
-    let work = open("work").step("open the overlay's work directory")?;
-    let by_descriptor = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
-    // There may be many layers, so they go by the shortest names they have.
-    chdir(&plan.stage).step("enter the stage")?;
-    let layers = (0..lower.len()).map(|index| index.to_string()).collect::<Vec<_>>().join(":");
-    let (upper_path, work_path) = (by_descriptor(&upper), by_descriptor(&work));
+fn overlay(layers: &[OwnedFd], own: &OwnedFd) -> Result<OwnedFd, Failure> {
+    let names = stage::lay(layers, own)?;
     let options = [
-        FsOption::Text("lowerdir", &layers),
-        FsOption::Text("upperdir", &upper_path),
-        FsOption::Text("workdir", &work_path),
+        FsOption::Text("lowerdir", &names),
+        FsOption::Text("upperdir", "files/upper"),
+        FsOption::Text("workdir", "files/work"),
         // A sandbox's files need not survive a crash of the host, so nobody waits for the disk.
         FsOption::Flag("volatile"),
         // Whatever the kernel does when it is not told: what a sandbox wrote is whole without the
@@ -133,8 +115,16 @@ fn overlay(
     mount::filesystem("overlay", &options, Attributes::MOUNT_ATTR_NODEV).step("stack the layers")
 }
 
-/// Shows a directory of the host, read-only and without its devices and set-id programs.
-fn show(path: &Path, target: &Path) -> Result<(), Failure> {
+/// Lets every user in this network namespace bind ports below 1024. By a `/proc` that is new: in
+/// one that is used for every network namespace, looking up a setting takes longer with each.
+fn open_low_ports(proc: &OwnedFd) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let first = openat(proc, "sys/net/ipv4/ip_unprivileged_port_start", flags, Mode::empty())?;
+    rustix::io::write(first, b"0").map(drop)
+}
+
+/// A directory of the host, read-only and without its devices and set-id programs.
+fn view(path: &Path) -> Result<OwnedFd, Failure> {
     let view = mount::view(path).step("open a directory of the host")?;
     mount::restrict(
         &view,
@@ -143,7 +133,7 @@ fn show(path: &Path, target: &Path) -> Result<(), Failure> {
             | Attributes::MOUNT_ATTR_NODEV,
     )
     .step("make a directory of the host read-only")?;
-    mount::attach(view, target).step("show a directory of the host")
+    Ok(view)
 }
 
 fn devices(at: &Path, base: IdBase) -> Result<(), Failure> {
@@ -152,7 +142,7 @@ fn devices(at: &Path, base: IdBase) -> Result<(), Failure> {
         "tmpfs",
         &[
             FsOption::Text("mode", "755"),
-            FsOption::Text("size", "64k"),
+            FsOption::Text("size", "64m"),
             FsOption::Text("uid", &root),
             FsOption::Text("gid", &root),
         ],
@@ -161,16 +151,15 @@ fn devices(at: &Path, base: IdBase) -> Result<(), Failure> {
     .step("make /dev")?;
     mount::attach(tmpfs, at).step("mount /dev")?;
     for (name, major, minor) in DEVICES {
-        let path = at.join(name);
-        mknodat(CWD, &path, FileType::CharacterDevice, Mode::empty(), makedev(major, minor))
+        let (path, mode) = (at.join(name), Mode::from_raw_mode(0o666));
+        mknodat(CWD, &path, FileType::CharacterDevice, mode, makedev(major, minor))
             .step("make a device")?;
-        fs::set_mode(&path, 0o666).step("open a device to everybody")?;
     }
     for (name, target) in DEVICE_LINKS {
         fs::symlink(target, at.join(name)).step("make a link in /dev")?;
     }
-    for name in ["pts", "shm", "mqueue"] {
-        fs::create_dir(at.join(name), 0o755).step("make a directory in /dev")?;
+    for (name, mode) in [("pts", 0o755), ("shm", 0o1777), ("mqueue", 0o755)] {
+        fs::create_dir(at.join(name), mode).step("make a directory in /dev")?;
     }
     let pts = [
         FsOption::Flag("newinstance"),
@@ -187,9 +176,6 @@ fn devices(at: &Path, base: IdBase) -> Result<(), Failure> {
     )
     .step("make /dev/pts")?;
     mount::attach(pts, &at.join("pts")).step("mount /dev/pts")?;
-    let shm = [FsOption::Text("mode", "1777"), FsOption::Text("size", "64m")];
-    let shm = mount::filesystem("tmpfs", &shm, DATA).step("make /dev/shm")?;
-    mount::attach(shm, &at.join("shm")).step("mount /dev/shm")?;
     let mqueue = mount::filesystem("mqueue", &[], DATA).step("make /dev/mqueue")?;
     mount::attach(mqueue, &at.join("mqueue")).step("mount /dev/mqueue")
 }

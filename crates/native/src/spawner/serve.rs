@@ -21,8 +21,9 @@ use rustix::{
 use super::{
     ahead::Ahead,
     bounds::Bounds,
-    child::{self, Handed},
+    child::{self, Handed, Means},
     protocol::{Ended, Failure, Reply, Request, Spawn, Step},
+    stage::Stage,
     volumes,
 };
 
@@ -46,7 +47,7 @@ pub fn spawner_main() -> ExitCode {
 fn serve() -> Result<(), Failure> {
     let alone = SingleThread::prove().step("be alone in the process")?;
     osb_sys::mount::leave_host_mounts(&alone).step("take a mount namespace of its own")?;
-    let bounds = Bounds::assume()?;
+    let means = Means { bounds: Bounds::assume()?, stage: Stage::build(&alone)? };
     let mut ahead = Ahead::default();
     let channel = rustix::stdio::stdin();
     loop {
@@ -59,7 +60,7 @@ fn serve() -> Result<(), Failure> {
         };
         match request {
             Request::Spawn { spawn, next } => {
-                let started = start(&alone, &spawn, &bounds, fds, &mut ahead);
+                let started = start(&alone, &spawn, &means, fds, &mut ahead);
                 ahead.expect(next);
                 match started {
                     Ok((pid, pidfd)) => {
@@ -92,19 +93,18 @@ fn reply(reply: &Reply, pidfd: Option<&OwnedFd>) -> io::Result<()> {
 fn start(
     alone: &SingleThread,
     spawn: &Spawn,
-    bounds: &Bounds,
+    means: &Means,
     fds: Vec<OwnedFd>,
     ahead: &mut Ahead,
 ) -> Result<(Pid, OwnedFd), Failure> {
     let handed = Handed::take(fds, spawn)?;
     let others = ahead.take(alone, spawn.base)?;
     let maps = volumes::id_maps(alone, &spawn.root.volumes, spawn.base)?;
-    let namespaces =
-        UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
+    let namespaces = UnshareFlags::NEWPID | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
     match fork(alone, namespaces).step("make the namespaces")? {
         Fork::Parent { child, pidfd } => Ok((child, pidfd)),
         Fork::Child => {
-            let Err(failure) = child::become_execd(alone, spawn, &handed, &others, &maps, bounds);
+            let Err(failure) = child::become_execd(alone, spawn, &handed, &others, &maps, means);
             handed.report(&failure);
             exec::exit_now(1)
         }
