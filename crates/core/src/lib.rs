@@ -24,7 +24,7 @@ pub use plan::{Desired, Goal, Step, plan};
 pub use quantity::{Cpu, InvalidQuantity, Memory};
 pub use runtime::{
     Dialled, Exit, Kept, Observed, ObservedState, Pause, PoolStatus, Runtime, RuntimeError,
-    Snapshots, Usage, Used,
+    Snapshots, StageTimes, Usage, Used,
 };
 pub use spec::{ImageName, Resources, SandboxSpec, Token};
 pub use state::{Phase, Reason, Status};

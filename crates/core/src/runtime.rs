@@ -46,6 +46,11 @@ pub trait Runtime: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// How long the stages of starting sandboxes took so far, as far as this runtime tells.
+    fn stages(&self) -> Vec<StageTimes> {
+        Vec::new()
+    }
+
     /// Gives up what is kept for those who have not asked yet, when the server ends for now.
     async fn retire(&self) {}
 
@@ -140,6 +145,18 @@ pub struct PoolStatus {
     pub misses: u64,
     /// How often one could not be started, or ended before anybody asked.
     pub failures: u64,
+}
+
+/// How long a stage of starting sandboxes took, each time that it succeeded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageTimes {
+    pub stage: &'static str,
+    /// How often it took at most so long, and longer than the one before; ascending.
+    pub within: Vec<(Duration, u64)>,
+    /// How often it took longer than all of these.
+    pub slower: u64,
+    /// All of them together.
+    pub total: Duration,
 }
 
 /// A connected stream into a sandbox, in non-blocking mode.

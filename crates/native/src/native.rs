@@ -8,6 +8,7 @@ mod pause;
 mod pool;
 mod reach;
 mod snapshots;
+mod stages;
 pub(crate) mod tag;
 mod usage;
 mod volumes;
@@ -29,7 +30,7 @@ use futures_core::stream::BoxStream;
 use osb_api::SandboxId;
 use osb_core::{
     Dialled, Exit, Memory, Observed, ObservedState, Pause, PoolStatus, Runtime, RuntimeError,
-    SandboxSpec, Snapshots, Usage, Volumes,
+    SandboxSpec, Snapshots, StageTimes, Usage, Volumes,
 };
 use osb_image::{ImageError, Images};
 use osb_sys::{
@@ -107,6 +108,7 @@ struct Inner {
     volumes: Sources,
     spawner: Spawner,
     pools: Pools,
+    stages: stages::Stages,
     sockets: SocketOpener,
     execd: File,
     known: Mutex<Known>,
@@ -190,6 +192,7 @@ impl Native {
             inner: Arc::new(Inner {
                 spawner: Spawner::start(config.spawner.clone(), &tasks),
                 pools: Pools::new(&config.pools, config.default_disk),
+                stages: stages::Stages::default(),
                 sockets: SocketOpener::start().map_err(StartError::Execd)?,
                 execd: memfd::sealed_program("execd", execd).map_err(StartError::Execd)?,
                 known: Mutex::default(),
@@ -421,6 +424,10 @@ impl Runtime for Native {
 
     fn pools(&self) -> Vec<PoolStatus> {
         self.inner.pools.status()
+    }
+
+    fn stages(&self) -> Vec<StageTimes> {
+        self.inner.stages.tell()
     }
 
     async fn retire(&self) {

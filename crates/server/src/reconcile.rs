@@ -14,7 +14,7 @@ mod watch;
 use std::{fmt, sync::Arc, time::Duration};
 
 use osb_api::SandboxId;
-use osb_core::{Clock, PoolStatus, Runtime, RuntimeError, Used, Volumes};
+use osb_core::{Clock, PoolStatus, Runtime, RuntimeError, StageTimes, Used, Volumes};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -74,6 +74,11 @@ impl Reconciler {
     /// What the runtime keeps started for those who will ask.
     pub(crate) fn pools(&self) -> Vec<PoolStatus> {
         self.0.runtime.pools()
+    }
+
+    /// How long the stages of starting sandboxes took.
+    pub(crate) fn stages(&self) -> Vec<StageTimes> {
+        self.0.runtime.stages()
     }
 
     pub(crate) fn stop_on_drop(&self) -> DropGuard {

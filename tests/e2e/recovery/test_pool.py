@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 from opensandbox import SandboxSync
 from opensandbox.config import ConnectionConfigSync
+from opensandbox.models.sandboxes import PVC, Volume
 from served import Server, serving, wait_for
 from traces import Traces
 
@@ -54,6 +55,31 @@ def claimed(server: Server) -> SandboxSync:
 
 def said(sandbox: SandboxSync, command: str) -> str:
     return "\n".join(line.text for line in sandbox.commands.run(command).logs.stdout)
+
+
+def stage(server: Server, name: str) -> int:
+    text = server.call("GET", "/metrics").body.decode()
+    found = re.search(rf'^opensandbox_start_stage_seconds_count{{stage="{name}"}} (\d+)$', text, re.MULTILINE)
+    assert found, text
+    return int(found[1])
+
+
+def test_the_stages_of_starts_and_claims_are_told(server: Server) -> None:
+    with claimed(server):
+        assert stage(server, "claim") == 1
+        wait_for("the pool is full again", lambda: is_full(server))
+        assert stage(server, "prepare") >= stage(server, "spawn") >= stage(server, "start") >= SIZE + 1
+
+
+def test_a_sandbox_with_a_volume_is_no_warm_one(server: Server) -> None:
+    wait_for("the pool is full", lambda: is_full(server))
+    volume = Volume(name="data", pvc=PVC(claim_name="data"), mount_path="/data")
+    connection = ConnectionConfigSync(domain=server.domain, api_key=server.api_key)
+    with SandboxSync.create("host", connection_config=connection, volumes=[volume]) as sandbox:
+        assert said(sandbox, "touch /data/x; ls /data") == "x"
+        assert number(server, "claims_total") == 0
+        assert (server.data_dir / "native/volumes/data/data/x").exists()
+        sandbox.kill()
 
 
 def test_a_claimed_sandbox_is_what_was_asked_for(server: Server) -> None:

@@ -82,6 +82,7 @@ impl Native {
         rootfs: Rootfs,
         purpose: Purpose,
     ) -> io::Result<Spawned> {
+        let (stages, began) = (&self.inner.stages, tokio::time::Instant::now());
         let (theirs, ours) = (state.clone(), place.clone());
         let disks = self.inner.disks.clone();
         let prepare = move || ours.prepare(&theirs, &rootfs, &disks, purpose);
@@ -94,12 +95,15 @@ impl Native {
         let program = self.inner.execd.as_fd().try_clone_to_owned()?;
         let fds = [program, status].into_iter().chain(handed).collect();
         let next = self.known().ids.next();
+        let began = stages.prepare.count(began);
         let spawned = self.inner.spawner.spawn(spawn, next, fds).await?;
+        let began = stages.spawn.count(began);
         if let Err(failure) = outcome(said).await? {
             ended(&spawned.pidfd).await?;
             self.inner.spawner.reap(spawned.pid).await?;
             return Err(io::Error::other(failure));
         }
+        stages.start.count(began);
         Ok(spawned)
     }
 

@@ -63,6 +63,7 @@ impl Native {
     /// Makes a warm sandbox the one that `state` describes. If that fails, nothing is left of it.
     pub(super) async fn claim(&self, warm: Warm, state: &State) -> io::Result<()> {
         let Warm { place: from, spawned, channel, watcher, .. } = warm;
+        let began = tokio::time::Instant::now();
         watcher.abort();
         let (place, owned) = (self.place_of(state), state.clone());
         let (ours, to) = (from.clone(), place.clone());
@@ -75,6 +76,7 @@ impl Native {
             return Err(io::Error::other(error));
         }
         self.begin(place, spawned);
+        self.inner.stages.claim.count(began);
         Ok(())
     }
 
