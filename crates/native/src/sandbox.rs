@@ -40,6 +40,7 @@ use crate::{
     spawner::{RootPlan, Spawn},
 };
 
+const STATE: &str = "state.json";
 const SOCKET: &str = "execd.sock";
 /// How many processes a sandbox may have that says nothing about it.
 const DEFAULT_PIDS: u32 = 1024;
@@ -101,8 +102,9 @@ impl Place {
             move |error: io::Error| PathError::new("make", path, error)
         };
         fs::create_dir(&self.directory, 0o700)?;
-        if matches!(purpose, Purpose::Known) {
-            self.write_down(state)?;
+        match purpose {
+            Purpose::Known => self.write_down(state)?,
+            Purpose::Later(_) => fs::prepare_whole(at(STATE), 0o600)?,
         }
         let own = disks.make(&self.directory, state.disk, state.base)?;
         self.group.create(&match purpose {
@@ -153,7 +155,7 @@ impl Place {
     }
 
     fn write_down(&self, state: &State) -> Result<(), PathError> {
-        let path = self.directory.join("state.json");
+        let path = self.directory.join(STATE);
         let text = serde_json::to_vec(state).map_err(io::Error::from);
         let text = text.map_err(|error| PathError::new("make", &path, error))?;
         fs::write_whole(path, &text, 0o600)
@@ -176,7 +178,7 @@ impl Place {
 
     /// What is written down, if it can be read.
     pub(crate) fn state(&self) -> Result<State, PathError> {
-        let path = self.directory.join("state.json");
+        let path = self.directory.join(STATE);
         let text = fs::read(&path)?;
         serde_json::from_slice(&text)
             .map_err(|error| PathError::new("understand", path, error.into()))

@@ -153,8 +153,18 @@ pub fn set_mode(path: impl AsRef<Path>, mode: u32) -> Result<(), PathError> {
 /// Writes a file so that it is either absent or whole, even if this process is killed half-way. It
 /// does not wait for the disk, so a machine that loses power may lose the content.
 pub fn write_whole(path: impl AsRef<Path>, content: &[u8], mode: u32) -> Result<(), PathError> {
-    use std::{io::Write, os::unix::fs::OpenOptionsExt};
     let path = path.as_ref();
+    let partial = write_partial(path, content, mode)?;
+    named("write", path, std::fs::rename(partial, path))
+}
+
+/// Makes what [`write_whole`] will write to, so that it need not: on a busy disk that takes longest.
+pub fn prepare_whole(path: impl AsRef<Path>, mode: u32) -> Result<(), PathError> {
+    write_partial(path.as_ref(), &[], mode).map(drop)
+}
+
+fn write_partial(path: &Path, content: &[u8], mode: u32) -> Result<PathBuf, PathError> {
+    use std::{io::Write, os::unix::fs::OpenOptionsExt};
     let partial = path.with_extension("partial");
     let written = std::fs::OpenOptions::new()
         .write(true)
@@ -164,7 +174,7 @@ pub fn write_whole(path: impl AsRef<Path>, content: &[u8], mode: u32) -> Result<
         .open(&partial)
         .and_then(|mut file| file.write_all(content));
     named("write", &partial, written)?;
-    named("write", path, std::fs::rename(&partial, path))
+    Ok(partial)
 }
 
 pub fn symlink(content: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<(), PathError> {
