@@ -42,7 +42,8 @@ pub fn bring_up_loopback() -> io::Result<()> {
     // SAFETY: all-zero bytes are a valid `ifreq`: it is plain integers and byte arrays.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
-        *to = from.cast_signed();
+        // Signed or not, as the machine has its characters.
+        *to = libc::c_char::from_ne_bytes([*from]);
     }
     request.ifr_ifru.ifru_flags = i16::try_from(libc::IFF_UP | libc::IFF_RUNNING)
         .map_err(|_| io::Error::other("interface flags do not fit"))?;
