@@ -163,7 +163,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(*options: str) -> Iterator[Server]:
+def serving(
+    *options: str, remove: Callable[[pathlib.Path], Any] = shutil.rmtree
+) -> Iterator[Server]:
     """A server in a new directory; afterwards every sandbox is removed and the server ended."""
     place = pathlib.Path(tempfile.mkdtemp(prefix="osb-test-"))
     server = Server(place / "data", *options)
@@ -178,7 +180,7 @@ def serving(*options: str) -> Iterator[Server]:
             server.call("DELETE", f"/v1/sandboxes/{sandbox}")
         wait_for("all sandboxes are gone", lambda: not server.ids())
         server.stop()
-        shutil.rmtree(place)
+        remove(place)
 
 
 def main(command: list[str]) -> int:

@@ -4,7 +4,7 @@ mod fix;
 
 use std::path::PathBuf;
 
-use osb_native::{Check, Outcome};
+use osb_native::{Check, Obstacle, Outcome};
 
 use crate::{
     data_dir::{self, User},
@@ -26,15 +26,29 @@ pub(crate) struct Args {
     fix: bool,
 }
 
+/// A look at the machine that is about to begin, in a process that has become what it can be.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    data_dir: PathBuf,
+    fix: bool,
+    obstacle: Option<Obstacle>,
+}
+
+/// What must happen before there is any thread.
+pub(crate) fn begin(args: Args, environment: &Environment) -> Begun {
+    let default = || data_dir::default_for(User::current(), environment);
+    let data_dir = args.data_dir.unwrap_or_else(default);
+    let obstacle = runtime::become_root(&data_dir).err();
+    Begun { data_dir, fix: args.fix, obstacle }
+}
+
 pub(crate) async fn main(
-    args: Args,
+    Begun { data_dir, fix, obstacle }: Begun,
     environment: &Environment,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
-    let default = || data_dir::default_for(User::current(), environment);
-    let data_dir = args.data_dir.unwrap_or_else(default);
-    let mut checks = runtime::checks(&data_dir);
-    if args.fix {
+    let mut checks = runtime::checks(&data_dir, obstacle.as_ref());
+    if fix {
         if !checks.iter().all(Check::is_ok) {
             return Err(Failure::Unfit(describe(&checks)));
         }

@@ -145,7 +145,8 @@ impl Command {
     fn execute(self, environment: &Environment, output: &mut Output<'_>) -> Result<u8, Failure> {
         match self {
             Self::Server(args) => {
-                wait_for(Threads::PerCore, server::main(args, environment, output))
+                let begun = server::begin(args, environment)?;
+                wait_for(Threads::PerCore, server::main(begun, environment, output))
             }
             Self::Run(args) => wait_for(Threads::Few, run::main(args, environment, output)),
             Self::Sandbox(command) => {
@@ -158,7 +159,10 @@ impl Command {
                 wait_for(Threads::Few, volume::main(command, environment, output))
             }
             Self::File(command) => wait_for(Threads::Few, file::main(command, environment, output)),
-            Self::Doctor(args) => wait_for(Threads::Few, doctor::main(args, environment, output)),
+            Self::Doctor(args) => {
+                let begun = doctor::begin(args, environment);
+                wait_for(Threads::Few, doctor::main(begun, environment, output))
+            }
             Self::Explain(args) => explain::main(&args, output),
             Self::Version => version::main(output),
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use osb_core::{Memory, Runtime};
-use osb_native::{Check, Native, PoolConfig};
+use osb_native::{Check, Native, Obstacle, PoolConfig};
 
 use crate::{doctor, failure::Failure};
 
@@ -45,19 +45,26 @@ pub(crate) struct Settings {
 pub(crate) async fn start(
     kind: Kind,
     data_dir: &Path,
+    obstacle: Option<&Obstacle>,
     host: Settings,
 ) -> Result<Arc<dyn Runtime>, Failure> {
     match kind {
-        Kind::Native => native(data_dir, host).await,
+        Kind::Native => native(data_dir, obstacle, host).await,
         Kind::Docker | Kind::Kubernetes => Err(Failure::Usage(
             "this version runs sandboxes on this host only: use --runtime native".to_owned(),
         )),
     }
 }
 
-/// What the server asks of this machine before it starts.
-pub(crate) fn checks(data_dir: &Path) -> Vec<Check> {
-    osb_native::doctor(data_dir)
+/// Makes this process one that can serve though it is not root's, if it can be. To be called
+/// before there is any thread.
+pub(crate) fn become_root(data_dir: &Path) -> Result<(), Obstacle> {
+    osb_native::become_root(&config_below(data_dir).data_dir)
+}
+
+/// What the server asks of this machine before it starts. `obstacle` is from [`become_root`].
+pub(crate) fn checks(data_dir: &Path, obstacle: Option<&Obstacle>) -> Vec<Check> {
+    osb_native::doctor(data_dir, obstacle)
 }
 
 /// Makes a sandbox where a server would, and removes it again.
@@ -98,8 +105,12 @@ fn config(data_dir: PathBuf) -> osb_native::Config {
     }
 }
 
-async fn native(data_dir: &Path, host: Settings) -> Result<Arc<dyn Runtime>, Failure> {
-    let checks = checks(data_dir);
+async fn native(
+    data_dir: &Path,
+    obstacle: Option<&Obstacle>,
+    host: Settings,
+) -> Result<Arc<dyn Runtime>, Failure> {
+    let checks = checks(data_dir, obstacle);
     if !checks.iter().all(Check::is_ok) {
         return Err(Failure::Unfit(doctor::describe(&checks)));
     }

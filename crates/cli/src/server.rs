@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use osb_core::{Memory, SystemClock};
+use osb_native::Obstacle;
 use osb_server::{ApiKeySource, AuthMode, Config, ConfigError, Overrides, RawConfig, Server};
 use serde::Deserialize;
 
@@ -38,21 +39,36 @@ pub(crate) struct Args {
     no_auth: bool,
 }
 
-pub(crate) async fn main(
+/// A server that is about to start, in a process that has become what it can be.
+#[derive(Debug)]
+pub(crate) struct Begun {
     args: Args,
+    config: Config,
+    /// What keeps it from serving without root, if anything does.
+    obstacle: Option<Obstacle>,
+}
+
+/// What must happen before there is any thread.
+pub(crate) fn begin(args: Args, environment: &Environment) -> Result<Begun, Failure> {
+    let config = settings(&args, environment, User::current())?;
+    let obstacle = runtime::become_root(&config.data_dir).err();
+    Ok(Begun { args, config, obstacle })
+}
+
+pub(crate) async fn main(
+    Begun { args, config, obstacle }: Begun,
     environment: &Environment,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
     let reader = logging::start(environment)?;
     let mut signals = Signals::listen_but_to_hangups()?;
-    let config = settings(&args, environment, User::current())?;
     let File { pool, native, storage, .. } = file(&args)?;
     let host = runtime::Settings {
         pools: pools::checked(pool)?,
         default_disk: native.default_disk()?,
         host_paths: storage.host_paths(&config.data_dir)?,
     };
-    let runtime = runtime::start(args.runtime, &config.data_dir, host).await?;
+    let runtime = runtime::start(args.runtime, &config.data_dir, obstacle.as_ref(), host).await?;
     let clock = Arc::new(SystemClock);
     let server = Server::start(config, Arc::clone(&runtime), clock).await.map_err(|source| {
         Failure::Machine { doing: "cannot start the server", source: source.into() }

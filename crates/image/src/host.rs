@@ -13,6 +13,7 @@ use std::{
 use osb_sys::{
     fs::{self, PathError},
     tree,
+    userns::IdBase,
 };
 
 use crate::{Rootfs, View};
@@ -126,17 +127,18 @@ const GENERATED: [(&str, &str); 8] = [
 /// The user `sandbox`, in the ids of the layer.
 const SANDBOX_USER: u32 = 1000;
 
-/// Builds the layer below `directory` unless an equal one is there.
+/// Builds the layer below `directory` unless an equal one is there. Its owners are counted from
+/// `owners`.
 ///
 /// A layer is never changed once it has its name: sandboxes may be stacked on it.
-pub(crate) fn prepare(directory: &Path) -> Result<Rootfs, PathError> {
+pub(crate) fn prepare(directory: &Path, owners: IdBase) -> Result<Rootfs, PathError> {
     let sources = sources()?;
     let layer = directory.join(format!("{:016x}", fingerprint(&sources)));
     if !layer.exists() {
         fs::create_dir_all(directory)?;
         let partial = layer.with_extension("partial");
         tree::remove(&partial)?;
-        build(&partial, &sources)?;
+        build(&partial, &sources, owners)?;
         fs::rename(&partial, &layer)?;
     }
     let shown = PROGRAMS.iter().map(PathBuf::from).filter(|path| is_directory(path));
@@ -213,7 +215,7 @@ fn fingerprint(sources: &[Source]) -> u64 {
     hasher.finish()
 }
 
-fn build(root: &Path, sources: &[Source]) -> Result<(), PathError> {
+fn build(root: &Path, sources: &[Source], IdBase(owner): IdBase) -> Result<(), PathError> {
     fs::create_dir(root, 0o755)?;
     for (at, mode) in DIRECTORIES {
         fs::create_dir(root.join(at), mode)?;
@@ -227,7 +229,6 @@ fn build(root: &Path, sources: &[Source]) -> Result<(), PathError> {
         fs::write(root.join(at), content)?;
         fs::set_mode(root.join(at), if at == "etc/shadow" { 0o640 } else { 0o644 })?;
     }
-    fs::chown(root.join("home/sandbox"), SANDBOX_USER, SANDBOX_USER)?;
     for source in sources {
         let at = root.join(&source.at);
         match &source.what {
@@ -242,7 +243,16 @@ fn build(root: &Path, sources: &[Source]) -> Result<(), PathError> {
             }
         }
     }
-    fs::set_mode(root, 0o755)
+    let all = DIRECTORIES.iter().map(|(at, _)| Path::new(at));
+    let all = all.chain(LINKS.iter().map(|(at, _)| Path::new(at)));
+    let all = all.chain(GENERATED.iter().map(|(at, _)| Path::new(at)));
+    for at in all.chain(sources.iter().map(|source| source.at.as_path())) {
+        fs::chown(root.join(at), owner, owner)?;
+    }
+    let user = owner + SANDBOX_USER;
+    fs::chown(root.join("home/sandbox"), user, user)?;
+    fs::set_mode(root, 0o755)?;
+    fs::chown(root, owner, owner)
 }
 
 fn is_directory(path: &Path) -> bool {
@@ -256,8 +266,8 @@ mod tests {
     #[test]
     fn the_layer_is_built_once_and_holds_no_secret() {
         let directory = tempfile::tempdir().unwrap();
-        let first = prepare(directory.path()).unwrap();
-        let again = prepare(directory.path()).unwrap();
+        let first = prepare(directory.path(), IdBase(0)).unwrap();
+        let again = prepare(directory.path(), IdBase(0)).unwrap();
         assert_eq!(first, again);
         let layer = &first.layers[0];
         let passwd = fs::read_to_string(layer.join("etc/passwd")).unwrap();

@@ -1,7 +1,10 @@
 use std::path::PathBuf;
 
 use osb_core::ImageName;
-use osb_sys::fs::{self, PathError};
+use osb_sys::{
+    fs::{self, PathError},
+    userns::IdBase,
+};
 
 use crate::{Rootfs, host};
 
@@ -22,11 +25,12 @@ pub enum ImageError {
 }
 
 impl Images {
-    /// Opens the store in `directory`, and makes it if it is new.
-    pub fn open(directory: impl Into<PathBuf>) -> Result<Self, ImageError> {
+    /// Opens the store in `directory`, and makes it if it is new. The owners of files in its layers
+    /// are counted from `owners`.
+    pub fn open(directory: impl Into<PathBuf>, owners: IdBase) -> Result<Self, ImageError> {
         let directory = directory.into();
         fs::create_dir_all(&directory).map_err(ImageError::Store)?;
-        let host = host::prepare(&directory.join("host")).map_err(ImageError::Store)?;
+        let host = host::prepare(&directory.join("host"), owners).map_err(ImageError::Store)?;
         Ok(Self { host })
     }
 

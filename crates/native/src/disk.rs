@@ -16,7 +16,7 @@ use std::{
 };
 
 use osb_core::Memory;
-use osb_sys::{fs::PathError, mount, quota, userns::IdBase};
+use osb_sys::{fs::PathError, mount, quota, rootless::Rights, userns::IdBase};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, mkdirat, openat};
 
 use self::image::Images;
@@ -45,6 +45,7 @@ struct Limit {
 #[derive(Debug, Clone)]
 pub(crate) struct Disks {
     data_dir: PathBuf,
+    rights: Rights,
     images: Images,
     /// Held while a file system is opened that may be open already.
     opening: Arc<Mutex<()>>,
@@ -65,12 +66,17 @@ pub(crate) struct Unable {
 }
 
 impl Disks {
-    pub(crate) fn open(data_dir: &Path) -> Result<Self, PathError> {
+    pub(crate) fn open(data_dir: &Path, rights: Rights) -> Result<Self, PathError> {
         Ok(Self {
             data_dir: data_dir.to_owned(),
+            rights,
             images: Images::open(data_dir.join("disks"))?,
             opening: Arc::default(),
         })
+    }
+
+    pub(crate) fn rights(&self) -> Rights {
+        self.rights
     }
 
     /// Whether a sandbox can be given this limit; if not, a sentence that says what to do.
@@ -78,22 +84,24 @@ impl Disks {
         if limit.bytes() > MOST {
             return Err("a disk limit is 16Ti at most".to_owned());
         }
-        means(&self.data_dir).map(drop).map_err(|Unable { found, remedy }| {
+        means(&self.data_dir, self.rights).map(drop).map_err(|Unable { found, remedy }| {
             format!("this server cannot limit the disk of a sandbox: {found}; {remedy}")
         })
     }
 
-    /// Makes the place for the files of the sandbox that has this directory and these ids: a mount
-    /// without a place.
+    /// Makes the place for the files of the sandbox that has this directory and was given `own`: a
+    /// mount without a place.
     pub(crate) fn make(
         &self,
         directory: &Path,
         limit: Option<Memory>,
-        base: IdBase,
+        own: IdBase,
     ) -> Result<Files, PathError> {
+        let base = self.rights.ids_of(own);
         let failed = |doing, error| PathError::new(doing, directory, error);
         let Some(limit) = limit.map(Limit::new) else { return shared(directory, base) };
-        let means = means(&self.data_dir).map_err(|unable| failed("limit", unable.into()))?;
+        let means =
+            means(&self.data_dir, self.rights).map_err(|unable| failed("limit", unable.into()))?;
         match means {
             Means::Project => {
                 let files = shared(directory, base)?;
@@ -159,7 +167,13 @@ fn open(directory: &Path) -> Result<OwnedFd, PathError> {
 }
 
 /// How limits are kept on the file system of the data directory.
-fn means(data_dir: &Path) -> Result<Means, Unable> {
+fn means(data_dir: &Path, rights: Rights) -> Result<Means, Unable> {
+    if rights == Rights::User {
+        return Err(Unable {
+            found: "neither quotas nor file systems can be made without root".to_owned(),
+            remedy: "run the server as root",
+        });
+    }
     if open(data_dir).is_ok_and(quota::is_enforced) {
         return Ok(Means::Project);
     }
@@ -167,9 +181,9 @@ fn means(data_dir: &Path) -> Result<Means, Unable> {
 }
 
 /// What a host has for limits, in words.
-pub(crate) fn describe(data_dir: &Path) -> Result<String, Unable> {
+pub(crate) fn describe(data_dir: &Path, rights: Rights) -> Result<String, Unable> {
     let existing = data_dir.ancestors().find(|path| path.exists());
-    means(existing.unwrap_or_else(|| Path::new("/"))).map(|means| match means {
+    means(existing.unwrap_or_else(|| Path::new("/")), rights).map(|means| match means {
         Means::Project => "project quota of the data directory's file system".to_owned(),
         Means::Image { .. } => "a file system of its own for each limited sandbox".to_owned(),
     })
@@ -210,7 +224,7 @@ mod tests {
             return None;
         }
         let directory = tempfile::tempdir_in("/var/tmp").unwrap();
-        let disks = Disks::open(directory.path()).unwrap();
+        let disks = Disks::open(directory.path(), Rights::Root).unwrap();
         Some((directory, disks))
     }
 

@@ -1,10 +1,16 @@
 //! What this host must have, and how to get what is missing.
 
+mod rights;
+
 use std::{path::Path, sync::Arc};
 
 use osb_api::SandboxId;
 use osb_core::{Chain, ImageName, Runtime, SandboxSpec, Token};
-use osb_sys::{cgroup::Layout, fs};
+use osb_sys::{
+    cgroup::Layout,
+    fs,
+    rootless::{Obstacle, Rights},
+};
 
 use crate::{Config, Native, disk};
 
@@ -42,18 +48,24 @@ impl Check {
     }
 }
 
-/// Looks at everything that can be seen without making a sandbox.
-pub fn doctor(data_dir: &Path) -> Vec<Check> {
-    vec![
-        Check::new("root", root()),
+/// Looks at everything that can be seen without making a sandbox. `obstacle` is what kept a server
+/// that is not root's from becoming root of a namespace, if anything did.
+pub fn doctor(data_dir: &Path, obstacle: Option<&Obstacle>) -> Vec<Check> {
+    let rights = Rights::current().unwrap_or(Rights::User);
+    let mut checks = rights::rights(rights, obstacle);
+    if obstacle.is_some() {
+        return checks;
+    }
+    checks.extend([
         Check::new("kernel", kernel(&rustix::system::uname().release().to_string_lossy())),
         Check::new("user namespaces", user_namespaces()),
         Check::new("overlay file system", overlay()),
-        Check::new("control groups", groups()),
+        Check { name: "control groups", outcome: rights::groups(rights) },
         Check::new("data directory", data(data_dir)),
-        Check { name: "disk limits", outcome: disk_limits(data_dir) },
+        Check { name: "disk limits", outcome: disk_limits(data_dir, rights) },
         Check { name: "landlock", outcome: landlock(osb_sys::confined::version()) },
-    ]
+    ]);
+    checks
 }
 
 /// Makes a sandbox in a data directory of its own and removes it again.
@@ -61,7 +73,7 @@ pub async fn trial(config: Config, execd: &[u8]) -> Check {
     let (directory, parent) = (config.data_dir.clone(), config.cgroup_parent.clone());
     let outcome = try_sandbox(config, execd).await;
     let cleared = osb_sys::tree::remove(&directory);
-    if let Ok(layout) = Layout::find() {
+    if let Ok(layout) = Layout::usable() {
         layout.dissolve(&parent);
     }
     let remedy = "mend what is named here; the lines above may say how";
@@ -96,17 +108,6 @@ async fn try_sandbox(config: Config, execd: &[u8]) -> Result<String, String> {
 
 type Finding = Result<String, (String, &'static str)>;
 
-fn root() -> Finding {
-    if rustix::process::geteuid().is_root() {
-        Ok("the server runs as root".to_owned())
-    } else {
-        Err((
-            format!("the server runs as user {}", rustix::process::geteuid().as_raw()),
-            "start it as root, for example with sudo",
-        ))
-    }
-}
-
 fn kernel(release: &str) -> Finding {
     let mut numbers = release.split(['.', '-']).map(str::parse::<u32>);
     let version = match (numbers.next(), numbers.next()) {
@@ -139,18 +140,6 @@ fn overlay() -> Finding {
         Ok("known to the kernel".to_owned())
     } else {
         Err(("not known to the kernel".to_owned(), "load it: modprobe overlay"))
-    }
-}
-
-fn groups() -> Finding {
-    match Layout::find() {
-        Ok(Layout::V1 { .. }) => Ok("version 1".to_owned()),
-        Ok(Layout::V2 { .. }) => Ok("version 2".to_owned()),
-        Err(error) => Err((
-            error.to_string(),
-            "mount control groups at /sys/fs/cgroup with cpu, memory and pids; in a container, \
-             run it with --privileged --cgroupns=host",
-        )),
     }
 }
 
@@ -188,8 +177,8 @@ fn landlock(version: Option<u32>) -> Outcome {
 }
 
 /// Whether sandboxes can be kept from filling the disk, for those who ask for it.
-fn disk_limits(data_dir: &Path) -> Outcome {
-    match disk::describe(data_dir) {
+fn disk_limits(data_dir: &Path, rights: Rights) -> Outcome {
+    match disk::describe(data_dir, rights) {
         Ok(found) => Outcome::Ok(found),
         Err(disk::Unable { found, remedy }) => {
             let found = format!("none: sandboxes that ask for one are refused, as {found}");

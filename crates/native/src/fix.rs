@@ -59,15 +59,15 @@ pub async fn end_trial(config: Config, execd: &[u8]) -> Result<Option<Count>, St
     Ok(Some(fixed.removed + itself))
 }
 
-/// The control groups whose names begin with `prefix`, at the root of the tree.
+/// The control groups whose names begin with `prefix`, at the root of what may be used of the tree.
 pub fn groups(prefix: &str) -> Vec<String> {
-    let names = Layout::find().ok().and_then(|layout| layout.names("").ok());
+    let names = Layout::usable().ok().and_then(|layout| layout.names("").ok());
     names.unwrap_or_default().into_iter().filter(|name| name.starts_with(prefix)).collect()
 }
 
 /// Removes the control group, and those below it, unless anything is in them. Whether it is gone.
 pub fn dissolve(parent: &str) -> bool {
-    Layout::find().is_ok_and(|layout| {
+    Layout::usable().is_ok_and(|layout| {
         layout.dissolve(parent);
         !layout.group(parent, "").exists()
     })

@@ -33,7 +33,7 @@ pub(crate) fn note(group: &File, data_dir: &Path) -> io::Result<()> {
 /// Ends every sandbox below `parent` whose data directory is certainly gone, and removes its group.
 pub async fn clear_forsaken(parent: &str) -> Result<Count, PathError> {
     let mut count = Count::default();
-    let Ok(layout) = Layout::find() else { return Ok(count) };
+    let Ok(layout) = Layout::usable() else { return Ok(count) };
     for tag in layout.names(parent)? {
         let group = layout.group(parent, &tag);
         let Ok(held) = group.open() else { continue };

@@ -37,6 +37,7 @@ use osb_sys::{
     cgroup::{Group, Layout},
     fs, memfd,
     netns::SocketOpener,
+    rootless::Rights,
     userns::IdBase,
 };
 use tokio::sync::{Semaphore, broadcast};
@@ -47,7 +48,8 @@ use self::pool::Pools;
 use crate::{
     disk::Disks,
     ids::Ids,
-    sandbox::{Place, State},
+    layout,
+    sandbox::{DEFAULT_PIDS, Place, State},
     shelf::{self, Shelf},
     spawner::Spawner,
     volumes::Sources,
@@ -80,6 +82,8 @@ pub enum StartError {
     InUse(PathBuf),
     #[error("cannot prepare the images")]
     Images(#[source] ImageError),
+    #[error("cannot learn the rights of this process")]
+    Rights(#[source] io::Error),
     #[error("cannot use control groups")]
     Groups(#[source] io::Error),
     #[error("sandboxes that do not say cannot have the disk that is configured")]
@@ -99,6 +103,7 @@ pub struct Native {
 #[derive(Debug)]
 struct Inner {
     config: Config,
+    rights: Rights,
     layout: Layout,
     /// What tells the control groups of this data directory from those of others.
     tag: String,
@@ -122,16 +127,20 @@ struct Inner {
     snapshots: Semaphore,
     /// Held for as long as this server lives, so that no other one manages the same sandboxes:
     /// the data directory, and its control group.
-    locks: [File; 2],
+    locks: Vec<File>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Known {
     sandboxes: HashMap<SandboxId, Entry>,
     ids: Ids,
 }
 
 impl Known {
+    fn new(rights: Rights) -> Self {
+        Self { sandboxes: HashMap::new(), ids: Ids::new(rights) }
+    }
+
     fn take_ids(&mut self) -> Result<IdBase, RuntimeError> {
         let base = self.ids.take();
         let base = base.map_err(|error| RuntimeError::failed("cannot choose ids", error))?;
@@ -162,6 +171,7 @@ enum Life {
 impl Native {
     /// Opens the data directory, finds the sandboxes that are there, and is ready.
     pub async fn start(config: Config, execd: &[u8]) -> Result<Arc<Self>, StartError> {
+        let rights = Rights::current().map_err(StartError::Rights)?;
         let own = ["", "sandboxes", "pool", "removed"];
         for directory in own.into_iter().chain(shelf::DIRECTORIES) {
             fs::create_private_dir_all(config.data_dir.join(directory))
@@ -172,14 +182,15 @@ impl Native {
         }
         fs::set_mode(&config.data_dir, 0o700).map_err(StartError::Data)?;
         let lock = lock(&config.data_dir)?;
-        let images = Images::open(config.data_dir.join("images")).map_err(StartError::Images)?;
-        let disks = Disks::open(&config.data_dir).map_err(StartError::Data)?;
+        let images = Images::open(config.data_dir.join("images"), rights.ids_of_layers());
+        let images = images.map_err(StartError::Images)?;
+        let disks = Disks::open(&config.data_dir, rights).map_err(StartError::Data)?;
         if let Some(limit) = config.default_disk {
             disks.check(limit).map_err(|unable| StartError::Disk(io::Error::other(unable)))?;
         }
-        let volumes =
-            Sources::open(&config.data_dir, config.host_paths.clone()).map_err(StartError::Data)?;
-        let layout = Layout::find().map_err(StartError::Groups)?;
+        let volumes = Sources::open(&config.data_dir, config.host_paths.clone(), rights);
+        let volumes = volumes.map_err(StartError::Data)?;
+        let layout = layout::take(rights, &config.data_dir).map_err(StartError::Groups)?;
         let tag = tag::of(&config.data_dir).map_err(StartError::Data)?;
         layout
             .prepare(&format!("{}/{tag}", config.cgroup_parent))
@@ -195,9 +206,10 @@ impl Native {
                 stages: stages::Stages::default(),
                 sockets: SocketOpener::start().map_err(StartError::Execd)?,
                 execd: memfd::sealed_program("execd", execd).map_err(StartError::Execd)?,
-                known: Mutex::default(),
+                known: Mutex::new(Known::new(rights)),
                 news: broadcast::Sender::new(NEWS),
                 config,
+                rights,
                 layout,
                 tag,
                 images,
@@ -208,7 +220,7 @@ impl Native {
                 deletions: TaskTracker::new(),
                 measuring: tokio::sync::Mutex::default(),
                 snapshots: Semaphore::new(snapshots::AT_ONCE),
-                locks: [lock, held],
+                locks: [Some(lock), held].into_iter().flatten().collect(),
             }),
         };
         native.adopt().await.map_err(StartError::Data)?;
@@ -232,6 +244,16 @@ impl Native {
 
     pub(crate) fn config(&self) -> &Config {
         &self.inner.config
+    }
+
+    /// Whether sandboxes are in control groups, which count, limit and stop them.
+    fn has_groups(&self) -> bool {
+        self.inner.layout != Layout::None
+    }
+
+    /// Whether one that was started before it was asked for can have the limits of this spec.
+    fn fits_warm(&self, spec: &SandboxSpec) -> bool {
+        self.has_groups() || spec.resources.pids.is_none_or(|pids| pids == DEFAULT_PIDS)
     }
 
     fn sandboxes(&self) -> PathBuf {
@@ -352,7 +374,8 @@ impl Runtime for Native {
                     Err(RuntimeError::Conflict(spec.id))
                 };
             }
-            let warm = self.inner.pools.take(spec, &rootfs, disk);
+            let warm = self.fits_warm(spec).then(|| self.inner.pools.take(spec, &rootfs, disk));
+            let warm = warm.flatten();
             let (base, group) = match &warm {
                 Some(warm) => (warm.base, self.group_name(warm.id())),
                 None => (known.take_ids()?, self.group_name(spec.id)),
@@ -436,15 +459,16 @@ impl Runtime for Native {
     }
 
     fn pause(&self) -> Option<&dyn Pause> {
-        Some(self)
+        self.has_groups().then_some(self)
     }
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {
-        Some(self)
+        // A sandbox must stand still meanwhile.
+        self.has_groups().then_some(self)
     }
 
     fn usage(&self) -> Option<&dyn Usage> {
-        Some(self)
+        self.has_groups().then_some(self)
     }
 
     fn volumes(&self) -> Option<&dyn Volumes> {

@@ -10,8 +10,10 @@
 //! | `disk.img` | a file system that holds these two instead, if they are limited by it |
 //! | `execd.sock` | where execd listens; nobody inside can see it |
 //! | `exit.json` | how it ended, once it has |
+//! | `alive` | which process is its first, where the server is not root |
 //! | `still` | says that it is stopped for a moment, but not paused |
 
+pub(crate) mod alive;
 mod still;
 
 use std::{
@@ -30,7 +32,9 @@ use osb_image::Rootfs;
 use osb_sys::{
     cgroup::{Group, Limits, Version},
     fs::{self, PathError},
-    memfd, message, unix,
+    memfd, message,
+    rootless::Rights,
+    unix,
     userns::IdBase,
 };
 use serde::{Deserialize, Serialize};
@@ -43,7 +47,7 @@ use crate::{
 const STATE: &str = "state.json";
 const SOCKET: &str = "execd.sock";
 /// How many processes a sandbox may have that says nothing about it.
-const DEFAULT_PIDS: u32 = 1024;
+pub(crate) const DEFAULT_PIDS: u32 = 1024;
 /// How much memory: as much as the published clients ask for when they are not told.
 const DEFAULT_MEMORY: Memory = Memory::from_bytes(2 << 30);
 
@@ -106,6 +110,9 @@ impl Place {
             Purpose::Known => self.write_down(state)?,
             Purpose::Later(_) => fs::prepare_whole(at(STATE), 0o600)?,
         }
+        if disks.rights() == Rights::User {
+            self.expect_process()?;
+        }
         let own = disks.make(&self.directory, state.disk, state.base)?;
         self.group.create(&match purpose {
             Purpose::Known => limits(&state.spec),
@@ -116,7 +123,7 @@ impl Place {
         let files = match purpose {
             Purpose::Known => self.group.counters().ok(),
             // What it is handed must be certain when its instructions are written.
-            Purpose::Later(_) => Some(self.group.counters()?),
+            Purpose::Later(_) => self.group.is_real().then(|| self.group.counters()).transpose()?,
         };
         let instructions = match purpose {
             Purpose::Known => self.instructions(&state.spec, files.is_some())?.into(),
@@ -133,6 +140,7 @@ impl Place {
                 volumes: Vec::new(),
             },
             doors: self.group.doors(),
+            processes: limits(&state.spec).pids.filter(|_| !self.group.is_real()),
         };
         Ok((spawn, handed))
     }
@@ -149,7 +157,7 @@ impl Place {
         self.group.limit(&limits(&state.spec))?;
         self.write_down(state)?;
         fs::rename(&self.directory, &to.directory)?;
-        let instructions = to.instructions(&state.spec, true)?;
+        let instructions = to.instructions(&state.spec, self.group.is_real())?;
         message::send(channel, &(), &[instructions.as_fd()])
             .map_err(|error| PathError::new("instruct", &to.directory, error))
     }
@@ -163,11 +171,13 @@ impl Place {
 
     /// A file with execd's instructions. `is_counted` says that it is handed its counters.
     fn instructions(&self, spec: &SandboxSpec, is_counted: bool) -> Result<File, PathError> {
-        let counters = is_counted.then_some(Counters {
-            version: match self.group.version() {
-                Version::V1 => CgroupVersion::V1,
-                Version::V2 => CgroupVersion::V2,
-            },
+        let version = match self.group.version() {
+            Version::None => None,
+            Version::V1 => Some(CgroupVersion::V1),
+            Version::V2 => Some(CgroupVersion::V2),
+        };
+        let counters = version.filter(|_| is_counted).map(|version| Counters {
+            version,
             cpu: spec.resources.cpu,
             memory: Some(spec.resources.memory.unwrap_or(DEFAULT_MEMORY)),
         });

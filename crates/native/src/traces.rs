@@ -10,12 +10,12 @@ use std::{
 
 use osb_api::SandboxId;
 use osb_sys::{
-    cgroup::Layout,
     fs::{self, PathError},
     loop_device,
+    rootless::Rights,
 };
 
-use crate::{Config, native::tag};
+use crate::{Config, layout, native::tag};
 
 /// The traces of the sandboxes of one data directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -125,7 +125,8 @@ fn groups(
     config: &Config,
     directories: &BTreeSet<String>,
 ) -> Result<BTreeMap<String, usize>, PathError> {
-    let Ok(layout) = Layout::find() else { return Ok(BTreeMap::new()) };
+    let layout = Rights::current().and_then(|rights| layout::find(rights, &config.data_dir));
+    let Ok(layout) = layout else { return Ok(BTreeMap::new()) };
     let mut names: Vec<_> = directories.iter().cloned().collect();
     if let Some(tag) = tag::find(&config.data_dir)? {
         let below = layout.names(&format!("{}/{tag}", config.cgroup_parent))?;

@@ -17,6 +17,7 @@ use osb_sys::{
     beneath,
     fs::PathError,
     mount,
+    rootless::Rights,
     step::{Failure, Refusal},
 };
 use rustix::fs::{FileType, fstat};
@@ -30,6 +31,7 @@ pub(crate) struct Sources {
     pub(crate) named: Named,
     /// What the operator allowed of the host.
     host_paths: Vec<PathBuf>,
+    rights: Rights,
 }
 
 /// A volume that a sandbox cannot have.
@@ -56,8 +58,13 @@ impl VolumeError {
 }
 
 impl Sources {
-    pub(crate) fn open(data_dir: &Path, host_paths: Vec<PathBuf>) -> Result<Self, PathError> {
-        Ok(Self { named: Named::open(data_dir.join("volumes"))?, host_paths })
+    pub(crate) fn open(
+        data_dir: &Path,
+        host_paths: Vec<PathBuf>,
+        rights: Rights,
+    ) -> Result<Self, PathError> {
+        let named = Named::open(data_dir.join("volumes"), rights.ids_of_layers())?;
+        Ok(Self { named, host_paths, rights })
     }
 
     /// Finds or makes the volumes of a sandbox. With the plans come mounts that have no place yet,
@@ -76,6 +83,11 @@ impl Sources {
                 VolumeSource::Named { name, create, ephemeral } => {
                     let found = self.named.find(volume, name, *create, *ephemeral)?;
                     (VolumeKind::Kept, Some(found))
+                }
+                VolumeSource::Host(_) if self.rights == Rights::User => {
+                    let message = "this server runs without root and cannot show a sandbox paths \
+                                   of its host: use a named volume, or a server that runs as root";
+                    return Err(VolumeError::refused(VolumeProblem::HostPathNotAllowed, message));
                 }
                 VolumeSource::Host(path) => {
                     let found = host::find(volume, path, &self.host_paths)?;

@@ -65,12 +65,12 @@ impl Host {
     /// The control group of the sandbox that was started under this name.
     fn group_of(&self, name: &str) -> Group {
         let tag = osb_sys::fs::read_to_string(self.directory.path().join("group")).unwrap();
-        Layout::find().unwrap().group(&self.group, &format!("{tag}/{name}"))
+        Layout::usable().unwrap().group(&self.group, &format!("{tag}/{name}"))
     }
 
     /// The one that such a sandbox would have had before each data directory had a tag.
     fn untagged(&self, id: SandboxId) -> Group {
-        Layout::find().unwrap().group(&self.group, &id.to_string())
+        Layout::usable().unwrap().group(&self.group, &id.to_string())
     }
 
     /// Lets another runtime, one without pools, clear away what waits in the pools of this one.
@@ -98,7 +98,7 @@ impl Drop for Host {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        if let Ok(layout) = Layout::find() {
+        if let Ok(layout) = Layout::usable() {
             layout.dissolve(&self.group);
         }
     }

@@ -1,6 +1,7 @@
 //! Control groups, version 1 and 2.
 
 mod alarm;
+mod delegated;
 
 use std::{
     collections::BTreeSet,
@@ -12,6 +13,7 @@ use std::{
 };
 
 use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
 
 pub use self::alarm::Alarm;
 
@@ -22,8 +24,10 @@ use crate::fs::{self, PathError};
 const CPU_PERIOD_US: u64 = 100_000;
 
 /// How this machine arranges its control groups.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Layout {
+    /// This process may have none: nothing is limited, counted or stopped.
+    None,
     /// One tree per controller; some may share theirs.
     V1 { trees: Controllers },
     /// One tree for all.
@@ -31,7 +35,7 @@ pub enum Layout {
 }
 
 /// A directory for each controller that a sandbox needs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Controllers {
     cpu: PathBuf,
     memory: PathBuf,
@@ -135,6 +139,7 @@ impl Layout {
     /// Prepares the group that will hold all of ours.
     pub fn prepare(&self, parent: &str) -> Result<(), PathError> {
         match self {
+            Self::None => Ok(()),
             Self::V1 { trees } => {
                 trees
                     .distinct()
@@ -178,6 +183,7 @@ impl Layout {
 
     fn trees(&self) -> Vec<&PathBuf> {
         match self {
+            Self::None => Vec::new(),
             Self::V1 { trees } => trees.distinct(),
             Self::V2 { tree } => vec![tree],
         }
@@ -186,6 +192,7 @@ impl Layout {
     /// The group `parent/name`, which may or may not exist.
     pub fn group(&self, parent: &str, name: &str) -> Group {
         let (version, trees) = match self {
+            Self::None => return Group::none(),
             Self::V1 { trees } => (Version::V1, trees.clone()),
             Self::V2 { tree } => (Version::V2, Controllers::same(tree.clone())),
         };
@@ -196,6 +203,8 @@ impl Layout {
 /// Which of the two kinds of files a group has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
+    /// It has none, for it is no group.
+    None,
     V1,
     V2,
 }
@@ -208,8 +217,21 @@ pub struct Group {
 }
 
 impl Group {
+    /// What stands for a group where there is none: limits are not kept, and nothing is known of it.
+    fn none() -> Self {
+        Self { version: Version::None, at: Controllers::same(PathBuf::from("/nonexistent")) }
+    }
+
+    /// Whether it is one at all.
+    pub fn is_real(&self) -> bool {
+        self.version != Version::None
+    }
+
     /// Makes the group with its limits.
     pub fn create(&self, limits: &Limits) -> Result<(), PathError> {
+        if !self.is_real() {
+            return Ok(());
+        }
         for path in self.at.distinct() {
             fs::create_dir_all(path)?;
         }
@@ -227,6 +249,7 @@ impl Group {
     pub fn limit(&self, limits: &Limits) -> Result<(), PathError> {
         let quota = limits.cpu_millis.map(|millis| (millis * CPU_PERIOD_US / 1000).max(1000));
         match self.version {
+            Version::None => {}
             Version::V1 => {
                 if let Some(quota) = quota {
                     set(&self.at.cpu, "cpu.cfs_quota_us", quota)?;
@@ -271,6 +294,7 @@ impl Group {
     /// machine for it, which takes up to 20 ms (the lock of `cgroup.procs` waits for RCU).
     pub fn doors(&self) -> Vec<PathBuf> {
         let door = match self.version {
+            Version::None => return Vec::new(),
             Version::V1 => "tasks",
             Version::V2 => "cgroup.procs",
         };
@@ -296,6 +320,7 @@ impl Group {
     /// Stops every process of the group where it stands.
     pub fn freeze(&self) -> Result<(), PathError> {
         match self.version {
+            Version::None => Err(self.absence()),
             Version::V1 => set(&self.at.freezer, "freezer.state", "FROZEN"),
             Version::V2 => set(&self.at.freezer, "cgroup.freeze", 1),
         }
@@ -304,6 +329,7 @@ impl Group {
     /// Lets them go on.
     pub fn thaw(&self) -> Result<(), PathError> {
         match self.version {
+            Version::None => Err(self.absence()),
             Version::V1 => set(&self.at.freezer, "freezer.state", "THAWED"),
             Version::V2 => set(&self.at.freezer, "cgroup.freeze", 0),
         }
@@ -312,6 +338,7 @@ impl Group {
     /// Whether the group is stopped or about to be.
     pub fn is_frozen(&self) -> bool {
         let (file, thawed) = match self.version {
+            Version::None => return false,
             Version::V1 => ("freezer.state", "THAWED"),
             Version::V2 => ("cgroup.freeze", "0"),
         };
@@ -321,6 +348,7 @@ impl Group {
     /// Whether every process of the group has stopped.
     pub fn is_still(&self) -> bool {
         let (file, stopped) = match self.version {
+            Version::None => return false,
             Version::V1 => ("freezer.state", "FROZEN"),
             Version::V2 => ("cgroup.events", "frozen 1"),
         };
@@ -331,6 +359,7 @@ impl Group {
     /// How many processes of the group the kernel has ended for lack of memory.
     pub fn oom_kills(&self) -> u64 {
         let file = match self.version {
+            Version::None => return 0,
             Version::V1 => "memory.oom_control",
             Version::V2 => "memory.events",
         };
@@ -341,6 +370,7 @@ impl Group {
     /// What the group has used and uses now.
     pub fn usage(&self) -> Result<Usage, PathError> {
         let (cpu, memory, peak, prefix) = match self.version {
+            Version::None => return Err(self.absence()),
             Version::V1 => {
                 let memory = ("memory.usage_in_bytes", "memory.max_usage_in_bytes");
                 ("cpuacct.usage", memory.0, memory.1, "total_")
@@ -355,6 +385,7 @@ impl Group {
         let memory = number(&read(&self.at.memory, memory)?).unwrap_or_default();
         Ok(Usage {
             cpu: match self.version {
+                Version::None => Duration::ZERO,
                 Version::V1 => Duration::from_nanos(number(&cpu).unwrap_or_default()),
                 Version::V2 => Duration::from_micros(field(&cpu, "usage_usec").unwrap_or_default()),
             },
@@ -367,6 +398,7 @@ impl Group {
     /// Rings when the group may have run out of memory. To be called within a tokio runtime.
     pub fn memory_alarm(&self) -> Result<Alarm, PathError> {
         match self.version {
+            Version::None => Err(self.absence()),
             Version::V1 => Alarm::by_event(&self.at.memory),
             Version::V2 => Alarm::by_file(&self.at.memory),
         }
@@ -380,6 +412,7 @@ impl Group {
     /// that memory consists of.
     pub fn counters(&self) -> Result<[File; 3], PathError> {
         let (cpu, memory) = match self.version {
+            Version::None => return Err(self.absence()),
             Version::V1 => ("cpuacct.usage", "memory.usage_in_bytes"),
             Version::V2 => ("cpu.stat", "memory.current"),
         };
@@ -388,6 +421,10 @@ impl Group {
             fs::open(self.at.memory.join(memory))?,
             fs::open(self.at.memory.join("memory.stat"))?,
         ])
+    }
+
+    fn absence(&self) -> PathError {
+        PathError::new("use", &self.at.memory, io::ErrorKind::NotFound.into())
     }
 
     /// Removes the group, which must have no processes. Absence is success.
@@ -430,7 +467,10 @@ fn delegate(parent: &Path) -> Result<(), PathError> {
     let switches = parent.ancestors().map(|group| group.join("cgroup.subtree_control"));
     let mut switches: Vec<_> = switches.take_while(|switch| switch.exists()).collect();
     while let Some(switch) = switches.pop() {
-        fs::write(switch, "+cpu +memory +pids")?;
+        // Where only a part of the tree is ours, it was brought down to that part by somebody else.
+        if rustix::fs::access(&switch, rustix::fs::Access::WRITE_OK).is_ok() {
+            fs::write(switch, "+cpu +memory +pids")?;
+        }
     }
     Ok(())
 }
@@ -444,50 +484,4 @@ fn is_absent(error: &PathError) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const V1: &str = "\
-30 29 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755
-31 30 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
-32 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
-33 30 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
-34 30 0:30 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids
-35 30 0:31 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer
-";
-
-    #[test]
-    fn separate_trees_are_version_one_even_beside_an_empty_version_two() {
-        let Layout::V1 { trees } = Layout::from_mountinfo(V1, &|_| String::new()).unwrap() else {
-            panic!("not version 1")
-        };
-        assert_eq!(trees.cpu, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
-        assert_eq!(trees.pids, Path::new("/sys/fs/cgroup/pids"));
-        assert_eq!(trees.accounting, trees.cpu);
-    }
-
-    #[test]
-    fn one_tree_with_all_controllers_is_version_two() {
-        let mounts = "31 30 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
-        let layout = Layout::from_mountinfo(mounts, &|_| "cpuset cpu io memory pids".to_owned());
-        assert!(
-            matches!(layout.unwrap(), Layout::V2 { tree } if tree == Path::new("/sys/fs/cgroup"))
-        );
-    }
-
-    #[test]
-    fn a_field_is_found_by_its_whole_name() {
-        let events = "low 0\noom 3\noom_kill 2\noom_group_kill 1\n";
-        assert_eq!(field(events, "oom_kill"), Some(2));
-        assert_eq!(field("oom_kill_disable 0\nunder_oom 0\noom_kill 7\n", "oom_kill"), Some(7));
-        assert_eq!(field("", "oom_kill"), None);
-    }
-
-    #[test]
-    fn a_missing_controller_is_named() {
-        let without_pids: String =
-            V1.lines().filter(|line| !line.contains("pids")).flat_map(|l| [l, "\n"]).collect();
-        let error = Layout::from_mountinfo(&without_pids, &|_| String::new()).unwrap_err();
-        assert!(error.to_string().contains("pids"), "{error}");
-    }
-}
+mod tests;

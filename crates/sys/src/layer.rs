@@ -1,7 +1,8 @@
 //! Layers made of what a sandbox wrote: copies of directory trees that somebody hostile has built.
 //!
 //! What was written belongs to the range of ids of one sandbox and goes with it. A copy has the ids
-//! that are seen inside, as the layers of images have, so that any sandbox can stand on it.
+//! that are seen inside, as the layers of images have, so that any sandbox can stand on it. Without
+//! the rights of root all sandboxes have the same ids, and so have all layers.
 
 mod attributes;
 mod content;
@@ -22,8 +23,11 @@ use rustix::{
     io::Errno,
 };
 
-use self::{attributes::Owner, content::Content};
-use crate::{fs, tree, userns::IdBase};
+use self::{
+    attributes::{Owner, Owners},
+    content::Content,
+};
+use crate::{fs, rootless::Rights, tree, userns::IdBase};
 
 /// How many directories may wait for their turn: what bounds the memory that a tree can cost.
 const MOST_WAITING: usize = 1 << 20;
@@ -40,25 +44,27 @@ pub struct Copied {
 ///
 /// Links are copied, never followed, and neither depth nor breadth costs stack or descriptors. Of
 /// the overlay's own marks those are kept that say what is gone; devices are left out. It breaks off
-/// soon after `stop` is set.
+/// soon after `stop` is set. `own` was given to the sandbox.
 pub fn copy(
     from: BorrowedFd<'_>,
     directory: &Path,
-    base: IdBase,
+    own: IdBase,
+    rights: Rights,
     stop: &AtomicBool,
 ) -> io::Result<Copied> {
     let links = directory.join("links");
     fs::create_dir(&links, 0o700).map_err(io::Error::other)?;
     fs::create_dir(directory.join("layer"), 0o700).map_err(io::Error::other)?;
+    let owners = Owners::new(own, rights);
     let mut copy =
-        Copy { base, stop, links: open(CWD, &links)?, content: Content::default(), waiting: 0 };
+        Copy { owners, stop, links: open(CWD, &links)?, content: Content::default(), waiting: 0 };
     copy.tree(open(from, c".")?, open(CWD, directory.join("layer"))?)?;
     tree::remove(&links).map_err(io::Error::other)?;
     Ok(Copied { bytes: copy.content.bytes })
 }
 
 struct Copy<'a> {
-    base: IdBase,
+    owners: Owners,
     stop: &'a AtomicBool,
     /// A second name for each file that has several, under its number in the original.
     links: OwnedFd,
@@ -146,7 +152,7 @@ impl Copy<'_> {
     }
 
     fn alone(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr, stat: &Stat) -> io::Result<()> {
-        let owner = Owner::of(stat, self.base);
+        let owner = Owner::of(stat, self.owners);
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => return self.file(from, to, name),
             FileType::Symlink => symlinkat(readlinkat(from, name, Vec::new())?, to, name)?,
@@ -189,7 +195,7 @@ impl Copy<'_> {
 
     /// Gives a file or directory all that the original has but its content.
     fn dress(&mut self, from: &OwnedFd, to: &OwnedFd, stat: &Stat) -> io::Result<()> {
-        attributes::copy(from, to, stat, self.base)
+        attributes::copy(from, to, stat, self.owners)
     }
 }
 

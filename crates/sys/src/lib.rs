@@ -25,6 +25,7 @@ pub mod process;
 pub mod quota;
 pub mod ready;
 pub mod rlimit;
+pub mod rootless;
 pub mod scope;
 pub mod seccomp;
 pub mod sparse;

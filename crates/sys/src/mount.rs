@@ -60,6 +60,20 @@ pub fn view(path: &Path) -> io::Result<OwnedFd> {
     Ok(open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?)
 }
 
+/// As [`view`], with the mounts below it if it cannot be had without them: whoever is not the host's
+/// root may not look under the host's mounts.
+pub fn view_or_all(path: &Path) -> io::Result<OwnedFd> {
+    match view(path) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                | OpenTreeFlags::AT_RECURSIVE;
+            Ok(open_tree(CWD, path, flags)?)
+        }
+        result => result,
+    }
+}
+
 /// A second view of what `place` names, with the mounts below it, not yet attached.
 pub fn view_of(place: impl AsFd) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
@@ -109,19 +123,19 @@ pub fn map_ids(mount: impl AsFd, user_namespace: BorrowedFd<'_>) -> io::Result<(
 }
 
 /// Prepares a detached mount, with all mounts below it, for another mount namespace: with these
-/// attributes, with owners translated by `user_namespace`, and cut off from mounts that are made or
-/// taken away later at its origin.
+/// attributes, with owners translated by `user_namespace` if there is one, and cut off from mounts
+/// that are made or taken away later at its origin.
 pub fn prepare_all(
     mount: impl AsFd,
     attributes: MountAttrFlags,
-    user_namespace: BorrowedFd<'_>,
+    user_namespace: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
-    let attributes = MountAttributes {
-        set: u64::from(attributes.bits()) | libc::MOUNT_ATTR_IDMAP,
-        clear: 0,
-        propagation: libc::MS_PRIVATE,
-        userns: u64::try_from(user_namespace.as_raw_fd()).map_err(io::Error::other)?,
-    };
+    let mut attributes =
+        MountAttributes { set: attributes.bits().into(), propagation: libc::MS_PRIVATE, ..NONE };
+    if let Some(users) = user_namespace {
+        attributes.set |= libc::MOUNT_ATTR_IDMAP;
+        attributes.userns = u64::try_from(users.as_raw_fd()).map_err(io::Error::other)?;
+    }
     set_attributes(mount.as_fd(), libc::AT_RECURSIVE, &attributes)
 }
 

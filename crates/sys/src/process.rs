@@ -1,8 +1,9 @@
 //! Processes that are not our children: found, watched and ended by descriptor.
 
 use std::{
-    io,
+    fmt, io,
     os::fd::{AsFd, OwnedFd},
+    str::FromStr,
 };
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -29,9 +30,85 @@ pub fn init_among(pids: &[Pid]) -> Option<Pid> {
     })
 }
 
+/// What finds a process again that is nobody's child: its number, and when it was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trace {
+    pid: Pid,
+    started: u64,
+}
+
+impl Trace {
+    /// That of this process, in the numbers that `/proc` shows.
+    pub fn of_self() -> io::Result<Self> {
+        let stat = crate::fs::read_to_string("/proc/self/stat").map_err(io::Error::other)?;
+        Self::from_stat(&stat).ok_or_else(|| io::Error::other("/proc/self/stat is not understood"))
+    }
+
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The process, if it is still there and is the first of a process namespace below ours.
+    pub fn find(&self) -> Option<OwnedFd> {
+        let pidfd = open(self.pid).ok()?;
+        let stat = format!("/proc/{}/stat", self.pid.as_raw_pid());
+        let stat = crate::fs::read_to_string(stat).ok()?;
+        // One that has ended stays for as long as nobody has asked how.
+        let has_ended = stat.rsplit_once(") ")?.1.starts_with(['Z', 'X']);
+        let now = Self::from_stat(&stat)?;
+        (now == *self && !has_ended && init_among(&[self.pid]).is_some()).then_some(pidfd)
+    }
+
+    /// From a line of `proc_pid_stat(5)`, in which the name of the program may hold anything.
+    fn from_stat(stat: &str) -> Option<Self> {
+        let (pid, _) = stat.split_once(' ')?;
+        let (_, rest) = stat.rsplit_once(')')?;
+        let started = rest.split_whitespace().nth(19)?.parse().ok()?;
+        Some(Self { pid: Pid::from_raw(pid.parse().ok()?)?, started })
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.pid.as_raw_pid(), self.started)
+    }
+}
+
+impl FromStr for Trace {
+    type Err = io::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let (pid, started) = text.split_once(' ')?;
+            let pid = Pid::from_raw(pid.parse().ok()?)?;
+            Some(Self { pid, started: started.parse().ok()? })
+        };
+        parse().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a process"))
+    }
+}
+
 /// The numbers of a process in each process namespace that it is in, ours first.
 fn namespace_ids(process: &str) -> Option<Vec<String>> {
     let status = crate::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     Some(ids.split_whitespace().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_number_and_its_beginning() {
+        let stat = "17 (a) b) S 1 17 17 0 -1 4194560 2 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
+        let trace = Trace::from_stat(stat).unwrap();
+        assert_eq!(trace.to_string(), "17 4711");
+        assert_eq!("17 4711".parse::<Trace>().unwrap(), trace);
+        for bad in ["", "17", "0 1", "x 1", "17 "] {
+            assert!(bad.parse::<Trace>().is_err(), "{bad:?}");
+        }
+        let own = Trace::of_self().unwrap();
+        assert_eq!(own.pid(), rustix::process::getpid());
+        assert!(own.find().is_none(), "this is no first process");
+    }
 }

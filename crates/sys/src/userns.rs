@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     exec,
     fork::{Fork, SingleThread, fork},
+    rootless::Rights,
 };
 
 /// How many ids a sandbox has: 0 to 65535, of which 65534 is nobody.
@@ -32,16 +33,16 @@ pub struct IdRange {
     pub count: u32,
 }
 
-/// A user namespace in which 0 is `base` outside.
+/// A user namespace for the sandbox to which `own` was given, with the ids that it has outside.
 ///
 /// The namespace lives as long as the descriptor; the process that made it is gone again.
-pub fn user_namespace(alone: &SingleThread, base: IdBase) -> io::Result<OwnedFd> {
-    let all = [IdRange { inside: 0, outside: base.0, count: RANGE }];
+pub fn user_namespace(alone: &SingleThread, own: IdBase, rights: Rights) -> io::Result<OwnedFd> {
+    let all = [IdRange { inside: 0, outside: rights.ids_of(own).0, count: RANGE }];
     // What is used in a namespace counts for its maker too: watches of files, locked memory, signals
     // that wait. Made by root, one sandbox could use up what all others and the host have together.
-    let own = become_user(alone, base.0)?;
+    let before = become_user(alone, own.0)?;
     let begun = begin(alone);
-    become_self(alone, own)?;
+    become_self(alone, before)?;
     finish(begun?, &all, &all)
 }
 

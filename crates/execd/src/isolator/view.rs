@@ -8,6 +8,7 @@ use std::{
 use osb_sys::{
     fs,
     mount::{self, Attributes, FsOption},
+    rootless::Rights,
     step::{Failure, Step},
 };
 use rustix::{
@@ -214,10 +215,14 @@ fn stack(source: &OwnedFd, room: &OwnedFd) -> Result<OwnedFd, Failure> {
     // A mount option holds at most 255 bytes, so paths go by way of descriptors.
     let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
     let (lower, upper, work) = (path(source), path(&upper), path(&work));
-    let options = [
+    let mut options = vec![
         FsOption::Text("lowerdir", &lower),
         FsOption::Text("upperdir", &upper),
         FsOption::Text("workdir", &work),
     ];
+    if Rights::current().step("learn its rights")? == Rights::User {
+        // Where it keeps its marks; other places are for the host's root.
+        options.push(FsOption::Flag("userxattr"));
+    }
     mount::filesystem("overlay", &options, FILES).step("stack a layer")
 }

@@ -37,15 +37,21 @@ impl Native {
                 (None, Some(pidfd)) => Life::Up(Arc::new(pidfd)),
                 (None, None) => Life::Over(Exit::Unknown),
             };
-            if let Life::Up(pidfd) = &life {
-                let weak = Arc::downgrade(&self.inner);
-                self.inner.tasks.spawn(follow(weak, place, pidfd.clone(), None));
+            let up = match &life {
+                Life::Up(pidfd) => Some(pidfd.clone()),
+                Life::Starting | Life::Over(_) => None,
+            };
+            {
+                let mut known = self.known();
+                known.ids.claim(state.base);
+                let (turn, leaving) = Default::default();
+                known.sandboxes.insert(id, Entry { state, life, turn, leaving });
             }
-            let mut known = self.known();
-            known.ids.claim(state.base);
-            known
-                .sandboxes
-                .insert(id, Entry { state, life, turn: Arc::default(), leaving: Arc::default() });
+            // Its end is told of one that is known.
+            if let Some(pidfd) = up {
+                let weak = Arc::downgrade(&self.inner);
+                self.inner.tasks.spawn(follow(weak, place, pidfd, None));
+            }
         }
         self.drain().await?;
         self.clear_groups().await?;
@@ -64,8 +70,11 @@ impl Native {
     }
 }
 
-/// The first process of a sandbox, found by its control group.
+/// The first process of a sandbox, found by what it wrote down or by its control group.
 fn first_process(place: &Place) -> Option<OwnedFd> {
+    if let Some(pidfd) = place.noted_process() {
+        return Some(pidfd);
+    }
     let pid = process::init_among(&place.group.processes())?;
     let pidfd = process::open(pid).ok()?;
     // The number may have gone to another process since; then that one is not in the group.

@@ -1,6 +1,6 @@
 //! Taking a sandbox apart.
 
-use std::{io, path::Path, time::Duration};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
 use osb_core::Chain;
 use osb_sys::{cgroup::Group, confined, process, tree};
@@ -19,7 +19,9 @@ impl Native {
     pub(super) async fn clear(&self, place: &Place) -> io::Result<()> {
         let running = match self.entry(place.id).map(|entry| entry.life) {
             Some(Life::Up(pidfd)) => Some(pidfd),
-            Some(Life::Starting | Life::Over(_)) | None => None,
+            Some(Life::Starting | Life::Over(_)) | None => {
+                place.disown().map_err(io::Error::other)?.map(Arc::new)
+            }
         };
         if let Some(pidfd) = running {
             process::kill(&pidfd)?;

@@ -117,7 +117,7 @@ impl Native {
 
     /// Writes down and tells how a sandbox ended. `child` is the number of its first process if
     /// our spawner made it and can say more.
-    async fn conclude(&self, place: &Place, child: Option<i32>) {
+    async fn conclude(&self, place: &Place, pidfd: &Arc<OwnedFd>, child: Option<i32>) {
         let status = match child {
             Some(pid) => self.inner.spawner.reap(pid).await.ok().flatten(),
             None => None,
@@ -131,18 +131,19 @@ impl Native {
             Some(Ended::Signal(signal)) => Exit::Signal(signal),
             None => Exit::Unknown,
         };
+        // Under the lock: a removal forgets the sandbox before it tells that it is gone, so nobody
+        // hears of this end after that one, and no other sandbox has the id meanwhile.
+        let mut known = self.known();
+        let entry = known.sandboxes.get_mut(&place.id);
+        let is_it = |life: &Life| matches!(life, Life::Up(first) if Arc::ptr_eq(first, pidfd));
+        let Some(entry) = entry.filter(|entry| is_it(&entry.life)) else { return };
         if let Err(error) = place.record(exit)
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(sandbox_id = %place.id, %error, "cannot write down how the sandbox ended");
         }
-        let mut known = self.known();
-        if let Some(entry) = known.sandboxes.get_mut(&place.id) {
-            entry.life = Life::Over(exit);
-            // Under the lock: a removal forgets the sandbox before it tells that it is gone, so
-            // nobody hears of this end after that one.
-            self.tell(place.id, ObservedState::Exited(exit));
-        }
+        entry.life = Life::Over(exit);
+        self.tell(place.id, ObservedState::Exited(exit));
     }
 }
 
@@ -160,7 +161,7 @@ pub(super) async fn follow(
     match end {
         Ok(()) => {
             if let Some(inner) = inner.upgrade() {
-                Native { inner }.conclude(&place, child).await;
+                Native { inner }.conclude(&place, &pidfd, child).await;
             }
         }
         Err(error) => {

@@ -155,7 +155,7 @@ impl Native {
         let own = place.files(&self.inner.disks).map_err(io::Error::other)?.upper()?;
         let still = place.hold_still()?;
         let copied = confined::run_within(&[own.as_fd(), into.as_fd()], || {
-            layer::copy(own.as_fd(), &aside, state.base, leaving)
+            layer::copy(own.as_fd(), &aside, state.base, self.inner.rights, leaving)
         })??;
         drop(still);
         Ok(copied.bytes)

@@ -38,8 +38,12 @@ pub(crate) fn find(data_dir: &Path) -> Result<Option<String>, PathError> {
     }
 }
 
-/// Takes the control group of a data directory, until the file is unlocked or closed.
-pub(super) fn hold(group: &Group, data_dir: &Path) -> io::Result<File> {
+/// Takes the control group of a data directory, until the file is unlocked or closed. Where there are
+/// no groups there is nothing to take.
+pub(super) fn hold(group: &Group, data_dir: &Path) -> io::Result<Option<File>> {
+    if !group.is_real() {
+        return Ok(None);
+    }
     let held = group.open().map_err(io::Error::other)?;
     if held.try_lock().is_err() {
         return Err(io::Error::other(format!(
@@ -51,7 +55,7 @@ pub(super) fn hold(group: &Group, data_dir: &Path) -> io::Result<File> {
     if let Err(error) = forsaken::note(&held, data_dir) {
         tracing::warn!(%error, "should the data directory be deleted, its sandboxes are not found");
     }
-    Ok(held)
+    Ok(Some(held))
 }
 
 impl Native {

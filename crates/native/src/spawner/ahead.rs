@@ -7,16 +7,21 @@ use std::{collections::BTreeMap, os::fd::OwnedFd};
 use osb_sys::{
     fork::SingleThread,
     netns,
+    rootless::Rights,
     userns::{IdBase, user_namespace},
 };
 
-use super::protocol::{Failure, Step};
+use super::{
+    bounds,
+    protocol::{Failure, Spawn, Step},
+};
 
 /// How many network namespaces are kept; of user namespaces, as many as the server names.
 const NETWORKS: usize = 8;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ahead {
+    rights: Rights,
     networks: Vec<OwnedFd>,
     users: BTreeMap<IdBase, OwnedFd>,
     /// The ranges of ids that are to be used next.
@@ -33,6 +38,11 @@ pub(super) struct Namespaces {
 }
 
 impl Ahead {
+    pub(super) fn new(rights: Rights) -> Self {
+        let (networks, users, expected) = Default::default();
+        Self { rights, networks, users, expected, is_refused: false }
+    }
+
     /// Learns which ranges of ids come next.
     pub(super) fn expect(&mut self, bases: Vec<IdBase>) {
         self.users.retain(|base, _| bases.contains(base));
@@ -48,7 +58,7 @@ impl Ahead {
     /// Makes one of those that are missing. That it cannot be made is told to whoever needs it.
     pub(super) fn make_one(&mut self, alone: &SingleThread) {
         let made = match self.missing() {
-            Some(base) => user_namespace(alone, base).map(|users| {
+            Some(base) => user_namespace(alone, base, self.rights).map(|users| {
                 self.users.insert(base, users);
             }),
             None => netns::make(alone).map(|network| self.networks.push(network)),
@@ -56,15 +66,18 @@ impl Ahead {
         self.is_refused = made.is_err();
     }
 
-    /// Namespaces for a sandbox with this range of ids: those that are there, or new ones.
+    /// Namespaces for a sandbox: those that are there, or new ones.
     pub(super) fn take(
         &mut self,
         alone: &SingleThread,
-        base: IdBase,
+        spawn: &Spawn,
     ) -> Result<Namespaces, Failure> {
-        let users = match self.users.remove(&base) {
-            Some(users) => users,
-            None => user_namespace(alone, base).step("make a user namespace")?,
+        let make = || user_namespace(alone, spawn.base, self.rights);
+        let users = match (spawn.processes, self.users.remove(&spawn.base)) {
+            (None, Some(users)) => users,
+            (None, None) => make().step("make a user namespace")?,
+            // All of a namespace together may have as many as its maker could.
+            (Some(most), _) => bounds::with_processes(most, make)?.step("make a user namespace")?,
         };
         let network = match self.networks.pop() {
             Some(network) => network,

@@ -23,7 +23,7 @@ const LIMITS: [(Resource, Option<u64>, Option<u64>); 15] = [
     // Queues take memory of the kernel: again its default.
     (Resource::Msgqueue, Some(819_200), Some(819_200)),
     (Resource::Nice, Some(0), Some(0)),
-    // The control group counts processes.
+    // The control group counts processes; where there is none, this is set for each sandbox.
     (Resource::Nproc, None, None),
     (Resource::Rss, None, None),
     (Resource::Rtprio, Some(0), Some(0)),
@@ -86,6 +86,20 @@ impl Bounds {
         };
         filter.install(alone).step("filter system calls")
     }
+}
+
+/// Does `work` while this process may have no more than `most` processes.
+pub(super) fn with_processes<T>(most: u32, work: impl FnOnce() -> T) -> Result<T, Failure> {
+    let own = getrlimit(Resource::Nproc);
+    limit(Resource::Nproc, Rlimit { current: Some(most.into()), ..own })?;
+    let done = work();
+    limit(Resource::Nproc, own)?;
+    Ok(done)
+}
+
+/// To be done in the sandbox, as its root: each of its users may have so many.
+pub(super) fn limit_processes(most: u32) -> Result<(), Failure> {
+    limit(Resource::Nproc, Rlimit { current: Some(most.into()), maximum: Some(most.into()) })
 }
 
 /// Sets a limit, or what comes nearest if the host gives us less: it may have taken the power to

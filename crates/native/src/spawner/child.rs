@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     ffi::CString,
+    io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
 };
@@ -11,6 +12,7 @@ use osb_sys::{
     confine, doorkeeper, exec,
     fork::{self, Fork, SingleThread},
     message, netns,
+    rootless::Rights,
     userns::{self, IdBase},
 };
 use rustix::{
@@ -21,13 +23,15 @@ use rustix::{
 
 use super::{
     ahead::Namespaces,
-    bounds::{Bounds, Touched},
+    bounds::{self, Bounds, Touched},
     masks,
     protocol::{Failure, Spawn, Step},
     root,
     stage::Stage,
     volumes,
 };
+
+use crate::sandbox::alive;
 
 /// Descriptors at or above this number are ours to keep; those below go to execd.
 const OURS: i32 = 64;
@@ -69,6 +73,7 @@ impl Handed {
 
 /// What is made once for all sandboxes.
 pub(super) struct Means {
+    pub(super) rights: Rights,
     pub(super) bounds: Bounds,
     pub(super) stage: Stage,
 }
@@ -82,27 +87,34 @@ pub(super) fn become_execd(
     maps: &[Option<OwnedFd>],
     means: &Means,
 ) -> Result<Infallible, Failure> {
-    // First of all, so that whatever happens later is inside the group and can be found there.
+    let rights = means.rights;
+    // First of all, so that whatever happens later can be found.
+    if rights == Rights::User {
+        alive::note(handed.files.as_fd()).step("write down which process it is")?;
+    }
     for door in &spawn.doors {
         osb_sys::fs::write(door, "0").step("enter the control group")?;
     }
     fork::unshare(alone, UnshareFlags::NEWCGROUP).step("make a control group namespace")?;
     // What the server has of these is not for sandboxes.
-    osb_sys::fs::write("/proc/self/oom_score_adj", "0")
+    let reset = osb_sys::fs::write("/proc/self/oom_score_adj", "0");
+    unless_worse(rights, reset.map_err(|error| error.kind()))
         .step("reset the score for lack of memory")?;
-    rustix::process::setpriority_process(None, 0).step("reset the priority")?;
+    let reset = rustix::process::setpriority_process(None, 0);
+    unless_worse(rights, reset.map_err(rustix::io::Errno::kind)).step("reset the priority")?;
     rustix::process::setsid().step("start a session")?;
     rustix::system::sethostname(spawn.hostname.as_bytes()).step("set the host name")?;
     let Namespaces { users, network } = namespaces;
+    let base = rights.ids_of(spawn.base);
     netns::enter(alone, network).step("enter the network namespace")?;
 
     let furnish = |root: &Path| {
         let plans = &spawn.root.volumes;
-        volumes::attach(alone, root, plans, &handed.volumes, maps, users.as_fd(), spawn.base)
+        let translation = (rights == Rights::Root).then_some(users.as_fd());
+        volumes::attach(alone, root, plans, &handed.volumes, maps, translation, base)
     };
     let (plan, own) = (&spawn.root, &handed.files);
-    let user_limits =
-        root::enter(alone, &means.stage, plan, own, users.as_fd(), spawn.base, furnish)?;
+    let user_limits = root::enter(alone, means, plan, own, users.as_fd(), base, furnish)?;
 
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .step("open /dev/null")?;
@@ -117,9 +129,12 @@ pub(super) fn become_execd(
     let (door, inside) = message::channel().step("make the isolator's channel")?;
     let touched = volumes::touched(&spawn.root.volumes);
     let isolator = Isolator { channel: up(&door)?, program: up(&handed.program)?, users, touched };
-    let users = isolator.post(alone, spawn.base)?;
+    let users = isolator.post(alone, base)?;
     let inside = up(&inside)?;
     userns::become_root_of(alone, &users).step("enter the user namespace")?;
+    if let Some(most) = spawn.processes {
+        bounds::limit_processes(most)?;
+    }
     exec::join_new_session_keyring(alone).step("leave the server's keys behind")?;
     // A namespace below this one would give its maker every capability again, and with them most
     // of the kernel to attack.
@@ -132,6 +147,14 @@ pub(super) fn become_execd(
     given.push(inside.as_fd());
     let error = exec::exec_fd(alone, handed.program.as_fd(), &[c"execd", c"--boot"], &given);
     Err(Failure::new("start execd", &error))
+}
+
+/// Without the rights of root a process cannot better what it has of these: it keeps them then.
+fn unless_worse(rights: Rights, result: Result<(), io::ErrorKind>) -> io::Result<()> {
+    match result {
+        Err(io::ErrorKind::PermissionDenied) if rights == Rights::User => Ok(()),
+        result => result.map_err(io::Error::from),
+    }
 }
 
 /// What the process has that makes isolated sessions.

@@ -25,10 +25,13 @@ pub(crate) enum Request {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spawn {
     pub(crate) hostname: String,
+    /// Given to this sandbox alone; its ids follow from it.
     pub(crate) base: IdBase,
     pub(crate) root: RootPlan,
     /// The files through which a process enters the sandbox's control groups.
     pub(crate) doors: Vec<PathBuf>,
+    /// How many processes it may have, if no control group counts them.
+    pub(crate) processes: Option<u32>,
 }
 
 /// How the root of the sandbox is put together, in paths of the host.

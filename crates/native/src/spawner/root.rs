@@ -1,8 +1,8 @@
 //! The sandbox's root: an overlay on the image's layers, its own `/dev`, `/proc` and `/sys`, and
 //! nothing else.
 //!
-//! All mounts are made by the host's root, in a mount namespace that belongs to the host: nobody
-//! in the sandbox has power over them.
+//! All mounts are made by the host's root, in a mount namespace that belongs to the host, or by the
+//! server's user in one that belongs to the server: nobody in the sandbox has power over them.
 
 use std::{
     os::fd::{BorrowedFd, OwnedFd},
@@ -13,6 +13,7 @@ use osb_sys::{
     fork::SingleThread,
     fs,
     mount::{self, Attributes, FsOption},
+    rootless::Rights,
     userns::IdBase,
 };
 use rustix::{
@@ -22,9 +23,10 @@ use rustix::{
 };
 
 use super::{
+    child::Means,
     masks,
     protocol::{Failure, RootPlan, Step},
-    stage::{self, Stage},
+    stage,
 };
 
 /// Character devices that every program expects, with their numbers.
@@ -56,22 +58,26 @@ const DATA: Attributes = Attributes::MOUNT_ATTR_NOSUID
 /// Answers with the settings of user namespaces, which are read-only at their place in `/proc`.
 pub(super) fn enter(
     alone: &SingleThread,
-    stage: &Stage,
+    means: &Means,
     plan: &RootPlan,
     own: &OwnedFd,
     users: BorrowedFd<'_>,
     base: IdBase,
     furnish: impl FnOnce(&Path) -> Result<(), Failure>,
 ) -> Result<OwnedFd, Failure> {
+    let rights = means.rights;
     // While the host's mounts can still be seen.
-    let layers = plan.layers.iter().map(|path| layer(path, users));
+    let translation = (rights == Rights::Root).then_some(users);
+    let layers = plan.layers.iter().map(|path| layer(path, translation));
     let layers = layers.collect::<Result<Vec<_>, _>>()?;
     let views = plan.views.iter().map(|path| Ok((path, view(path)?)));
     let views = views.collect::<Result<Vec<_>, _>>()?;
-    stage.enter(alone)?;
+    let devices = DEVICES.iter().map(|device| Device::take(device, rights));
+    let devices = devices.collect::<Result<Vec<_>, _>>()?;
+    means.stage.enter(alone)?;
     umask(Mode::empty());
 
-    let overlay = overlay(&layers, own)?;
+    let overlay = overlay(&layers, own, rights)?;
     let root = stage::put_up(&overlay)?;
     for (path, view) in views {
         mount::attach(view, &inside(root, path)).step("show a directory of the host")?;
@@ -84,23 +90,25 @@ pub(super) fn enter(
         mount::filesystem("sysfs", &[], DATA | Attributes::MOUNT_ATTR_RDONLY).step("make /sys")?;
     mount::attach(&sysfs, &root.join("sys")).step("mount /sys")?;
     masks::cover(&proc, &sysfs)?;
-    devices(&root.join("dev"), base)?;
+    furnish_dev(&root.join("dev"), devices, base)?;
     furnish(root)?;
     stage::go_live(&overlay)?;
     Ok(user_limits)
 }
 
-/// A layer of the image with its owners translated.
-fn layer(path: &Path, users: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
+/// A layer of the image with its owners translated, if they can be.
+fn layer(path: &Path, users: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Failure> {
     let view = mount::view(path).step("open a layer")?;
-    mount::map_ids(&view, users).step("translate the owners of a layer")?;
+    if let Some(users) = users {
+        mount::map_ids(&view, users).step("translate the owners of a layer")?;
+    }
     Ok(view)
 }
 
 /// The overlay of the image's layers below the sandbox's own files.
-fn overlay(layers: &[OwnedFd], own: &OwnedFd) -> Result<OwnedFd, Failure> {
+fn overlay(layers: &[OwnedFd], own: &OwnedFd, rights: Rights) -> Result<OwnedFd, Failure> {
     let names = stage::lay(layers, own)?;
-    let options = [
+    let mut options = vec![
         FsOption::Text("lowerdir", &names),
         FsOption::Text("upperdir", "files/upper"),
         FsOption::Text("workdir", "files/work"),
@@ -112,6 +120,10 @@ fn overlay(layers: &[OwnedFd], own: &OwnedFd) -> Result<OwnedFd, Failure> {
         FsOption::Text("metacopy", "off"),
         FsOption::Text("index", "off"),
     ];
+    if rights == Rights::User {
+        // Where it keeps its marks; other places are for the host's root.
+        options.push(FsOption::Flag("userxattr"));
+    }
     mount::filesystem("overlay", &options, Attributes::MOUNT_ATTR_NODEV).step("stack the layers")
 }
 
@@ -125,8 +137,8 @@ fn open_low_ports(proc: &OwnedFd) -> Result<(), Errno> {
 
 /// A directory of the host, read-only and without its devices and set-id programs.
 fn view(path: &Path) -> Result<OwnedFd, Failure> {
-    let view = mount::view(path).step("open a directory of the host")?;
-    mount::restrict(
+    let view = mount::view_or_all(path).step("open a directory of the host")?;
+    mount::restrict_all(
         &view,
         Attributes::MOUNT_ATTR_RDONLY
             | Attributes::MOUNT_ATTR_NOSUID
@@ -136,7 +148,54 @@ fn view(path: &Path) -> Result<OwnedFd, Failure> {
     Ok(view)
 }
 
-fn devices(at: &Path, base: IdBase) -> Result<(), Failure> {
+/// A device for `/dev`.
+enum Device {
+    Made {
+        name: &'static str,
+        number: u64,
+    },
+    /// The host's own, for those who cannot make one. Writing to it is not writing to its file
+    /// system.
+    Shown {
+        name: &'static str,
+        mount: OwnedFd,
+    },
+}
+
+impl Device {
+    fn take(
+        (name, major, minor): &(&'static str, u32, u32),
+        rights: Rights,
+    ) -> Result<Self, Failure> {
+        if rights == Rights::Root {
+            return Ok(Self::Made { name, number: makedev(*major, *minor) });
+        }
+        let mount = mount::view(&Path::new("/dev").join(name)).step("open a device")?;
+        mount::restrict(
+            &mount,
+            Attributes::MOUNT_ATTR_RDONLY
+                | Attributes::MOUNT_ATTR_NOSUID
+                | Attributes::MOUNT_ATTR_NOEXEC,
+        )
+        .step("restrict a device")?;
+        Ok(Self::Shown { name, mount })
+    }
+
+    fn put(self, at: &Path) -> Result<(), Failure> {
+        match self {
+            Self::Made { name, number } => {
+                let (path, mode) = (at.join(name), Mode::from_raw_mode(0o666));
+                mknodat(CWD, &path, FileType::CharacterDevice, mode, number).step("make a device")
+            }
+            Self::Shown { name, mount } => {
+                fs::write(at.join(name), "").step("make a place for a device")?;
+                mount::attach(mount, &at.join(name)).step("show a device")
+            }
+        }
+    }
+}
+
+fn furnish_dev(at: &Path, devices: Vec<Device>, base: IdBase) -> Result<(), Failure> {
     let root = base.0.to_string();
     let tmpfs = mount::filesystem(
         "tmpfs",
@@ -150,10 +209,8 @@ fn devices(at: &Path, base: IdBase) -> Result<(), Failure> {
     )
     .step("make /dev")?;
     mount::attach(tmpfs, at).step("mount /dev")?;
-    for (name, major, minor) in DEVICES {
-        let (path, mode) = (at.join(name), Mode::from_raw_mode(0o666));
-        mknodat(CWD, &path, FileType::CharacterDevice, mode, makedev(major, minor))
-            .step("make a device")?;
+    for device in devices {
+        device.put(at)?;
     }
     for (name, target) in DEVICE_LINKS {
         fs::symlink(target, at.join(name)).step("make a link in /dev")?;

@@ -8,8 +8,9 @@ use std::{
 
 use osb_sys::{
     exec,
-    fork::{Fork, SingleThread, fork},
+    fork::{self, Fork, SingleThread, fork},
     message,
+    rootless::Rights,
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -47,8 +48,14 @@ pub fn spawner_main() -> ExitCode {
 fn serve() -> Result<(), Failure> {
     let alone = SingleThread::prove().step("be alone in the process")?;
     osb_sys::mount::leave_host_mounts(&alone).step("take a mount namespace of its own")?;
-    let means = Means { bounds: Bounds::assume()?, stage: Stage::build(&alone)? };
-    let mut ahead = Ahead::default();
+    let rights = Rights::current().step("learn its rights")?;
+    if rights == Rights::User {
+        // It makes others and comes back, which it could not to the host's own.
+        fork::unshare(&alone, UnshareFlags::NEWNET).step("leave the host's network")?;
+    }
+    let stage = Stage::build(&alone, rights)?;
+    let means = Means { rights, bounds: Bounds::assume()?, stage };
+    let mut ahead = Ahead::new(rights);
     let channel = rustix::stdio::stdin();
     loop {
         if !ahead.is_complete() && !is_asked(channel).step("wait for a request")? {
@@ -98,7 +105,7 @@ fn start(
     ahead: &mut Ahead,
 ) -> Result<(Pid, OwnedFd), Failure> {
     let handed = Handed::take(fds, spawn)?;
-    let others = ahead.take(alone, spawn.base)?;
+    let others = ahead.take(alone, spawn)?;
     let maps = volumes::id_maps(alone, &spawn.root.volumes, spawn.base)?;
     let namespaces = UnshareFlags::NEWPID | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
     match fork(alone, namespaces).step("make the namespaces")? {

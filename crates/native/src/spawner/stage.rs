@@ -15,6 +15,7 @@ use osb_sys::{
     fork::{SingleThread, unshare},
     fs,
     mount::{self, Attributes, FsOption},
+    rootless::Rights,
 };
 use rustix::{
     fs::{Mode, OFlags, openat},
@@ -50,7 +51,15 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Builds it, and comes back.
-    pub(super) fn build(alone: &SingleThread) -> Result<Self, Failure> {
+    pub(super) fn build(alone: &SingleThread, rights: Rights) -> Result<Self, Failure> {
+        let visible = match rights {
+            Rights::Root => Vec::new(),
+            // The kernel lets nobody but the host's root mount one of these where none is to be
+            // seen as a whole.
+            Rights::User => {
+                ["proc", "sys"].map(kernels_own).into_iter().collect::<Result<_, _>>()?
+            }
+        };
         // There is no /proc on the stage by which to name its namespace.
         let this = File::open("/proc/self/ns").step("find the namespaces of the spawner")?;
         let namespace = || openat(&this, "mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
@@ -75,11 +84,17 @@ impl Stage {
         for index in 0..LAYERS {
             fs::create_dir(layer(index), 0o755).step("make a place for a layer")?;
         }
+        for (name, _) in &visible {
+            fs::create_dir(Path::new(BELOW).join(name), 0o755).step("make a place for a view")?;
+        }
         mount::restrict(&stage, EMPTY | Attributes::MOUNT_ATTR_RDONLY)
             .step("make the stage read-only")?;
         // A mount of its own, so that it can be taken away with all that is on it.
         let below = mount::view(Path::new(BELOW)).step("open the place for layers")?;
         mount::attach(below, Path::new(BELOW)).step("mount the place for layers")?;
+        for (name, view) in visible {
+            mount::attach(view, &Path::new(BELOW).join(name)).step("mount a view")?;
+        }
 
         let namespace = namespace().step("keep the stage")?;
         mount::enter(alone, &home).step("go back to the spawner's mounts")?;
@@ -124,6 +139,12 @@ pub(super) fn go_live(root: &OwnedFd) -> Result<(), Failure> {
     unmount(BELOW, UnmountFlags::DETACH).step("take the layers off the stage")?;
     mount::attach(root, Path::new("/")).step("move the new root")?;
     chroot(".").step("make it the root")
+}
+
+/// A view of `/proc` or `/sys` as it is here.
+fn kernels_own(name: &'static str) -> Result<(&'static str, OwnedFd), Failure> {
+    let view = mount::view_or_all(&Path::new("/").join(name)).step("open a view of the kernel")?;
+    Ok((name, view))
 }
 
 fn layer(index: usize) -> PathBuf {

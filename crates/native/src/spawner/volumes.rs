@@ -98,14 +98,15 @@ fn ranges(owner: u32, base: IdBase) -> Vec<IdRange> {
 }
 
 /// Attaches the volumes below `root`, where the sandbox's root is put together. `mounts` are those
-/// that came as descriptors and `maps` is from [`id_maps`], both in the order of the plans.
+/// that came as descriptors and `maps` is from [`id_maps`], both in the order of the plans. Without
+/// `users` owners are not translated.
 pub(super) fn attach(
     alone: &SingleThread,
     root: &Path,
     plans: &[VolumePlan],
     mounts: &[OwnedFd],
     maps: &[Option<OwnedFd>],
-    users: BorrowedFd<'_>,
+    users: Option<BorrowedFd<'_>>,
     base: IdBase,
 ) -> Result<(), Failure> {
     if plans.is_empty() {
@@ -115,7 +116,7 @@ pub(super) fn attach(
     let root = rustix::fs::open(root, flags, Mode::empty()).step("open the new root")?;
     let (mut mounts, mut maps) = (mounts.iter(), maps.iter());
     for plan in plans {
-        let map = maps.next().and_then(Option::as_ref).map_or(users, AsFd::as_fd);
+        let map = maps.next().and_then(Option::as_ref).map(AsFd::as_fd).or(users);
         let made;
         let mount = match plan.kind {
             VolumeKind::Memory { bytes } => {
@@ -141,7 +142,11 @@ fn refusal(plan: &VolumePlan, refusal: Refusal, cause: &str) -> Failure {
     Failure::refused(refusal, &format!("mount a volume at {}", plan.at.display()), cause)
 }
 
-fn translate(plan: &VolumePlan, mount: &OwnedFd, map: BorrowedFd<'_>) -> Result<(), Failure> {
+fn translate(
+    plan: &VolumePlan,
+    mount: &OwnedFd,
+    map: Option<BorrowedFd<'_>>,
+) -> Result<(), Failure> {
     let attributes = if plan.read_only { ALWAYS | Attributes::MOUNT_ATTR_RDONLY } else { ALWAYS };
     mount::prepare_all(mount, attributes, map).map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::INVAL | Errno::PERM | Errno::OPNOTSUPP) => refusal(

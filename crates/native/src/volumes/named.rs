@@ -21,6 +21,7 @@ use osb_sys::{
     beneath, confined,
     fs::{self, PathError},
     tree,
+    userns::IdBase,
 };
 use rustix::{
     fs::{CWD, Mode, OFlags, RenameFlags, renameat_with},
@@ -41,6 +42,8 @@ const MAX_ENTRIES_OF_ONE: u32 = 20_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Named {
     directory: PathBuf,
+    /// What owners of files are counted from.
+    owners: IdBase,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,7 +53,7 @@ struct Description {
 
 impl Named {
     /// Opens the directory, and clears away what a crash left unfinished.
-    pub(crate) fn open(directory: PathBuf) -> Result<Self, PathError> {
+    pub(crate) fn open(directory: PathBuf, owners: IdBase) -> Result<Self, PathError> {
         fs::create_private_dir_all(&directory)?;
         fs::set_mode(&directory, 0o700)?;
         for name in fs::names(&directory)? {
@@ -58,7 +61,7 @@ impl Named {
                 tree::remove(&directory.join(name))?;
             }
         }
-        Ok(Self { directory })
+        Ok(Self { directory, owners })
     }
 
     /// The files of the volume with this name, made if it may be.
@@ -105,6 +108,9 @@ impl Named {
         fs::create_dir(unfinished.join("data"), 0o755)?;
         // Whatever the mask of this process takes away.
         fs::set_mode(unfinished.join("data"), 0o755)?;
+        if self.owners != IdBase(0) {
+            fs::chown(unfinished.join("data"), self.owners.0, self.owners.0)?;
+        }
         let text = serde_json::to_vec(&Description { ephemeral }).map_err(io::Error::from);
         fs::write_whole(unfinished.join("volume.json"), &text.map_err(named)?, 0o600)?;
         let to = self.directory.join(name);
@@ -196,7 +202,7 @@ mod tests {
     #[test]
     fn a_volume_is_made_once_and_found_again() {
         let place = tempfile::tempdir().unwrap();
-        let named = Named::open(place.path().join("volumes")).unwrap();
+        let named = Named::open(place.path().join("volumes"), IdBase(0)).unwrap();
         assert!(find(&named, "a", false).is_err());
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -212,7 +218,7 @@ mod tests {
     fn what_a_volume_takes_is_told_if_it_has_few_files() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("volumes");
-        let named = Named::open(directory.clone()).unwrap();
+        let named = Named::open(directory.clone(), IdBase(0)).unwrap();
         for name in ["crowded", "small"] {
             find(&named, name, true).unwrap();
         }
@@ -237,11 +243,11 @@ mod tests {
     fn what_a_crash_left_half_made_is_cleared_and_the_rest_kept() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("volumes");
-        let named = Named::open(directory.clone()).unwrap();
+        let named = Named::open(directory.clone(), IdBase(0)).unwrap();
         find(&named, "a", true).unwrap();
         fs::write(directory.join("a/data/file"), "kept").unwrap();
         fs::create_dir_all(directory.join(".new-x/data")).unwrap();
-        let again = Named::open(directory.clone()).unwrap();
+        let again = Named::open(directory.clone(), IdBase(0)).unwrap();
         assert_eq!(fs::names(&directory).unwrap(), ["a"]);
         assert_eq!(again.names().unwrap(), ["a"]);
         assert!(directory.join("a/data/file").exists());
@@ -250,7 +256,7 @@ mod tests {
     #[test]
     fn no_name_leads_elsewhere() {
         let place = tempfile::tempdir().unwrap();
-        let named = Named::open(place.path().join("volumes")).unwrap();
+        let named = Named::open(place.path().join("volumes"), IdBase(0)).unwrap();
         for name in ["..", ".", "", "a/b", ".new-x", "../volumes"] {
             assert!(find(&named, name, true).is_err(), "{name:?} was accepted");
             assert!(named.discard(name, place.path()).unwrap().is_none(), "{name:?} was removed");

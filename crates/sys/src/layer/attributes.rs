@@ -10,14 +10,42 @@ use rustix::{
     io::Errno,
 };
 
-use crate::userns::{IdBase, RANGE};
+use crate::{
+    rootless::Rights,
+    userns::{IdBase, RANGE},
+};
 
 /// Whom a file belongs to that belongs to nobody of the sandbox.
 const NOBODY: u32 = 65_534;
 /// The most that the kernel takes, both for a value and for the list of names (`xattr(7)`).
 const MOST: usize = 64 << 10;
 
-/// The owner of a file as it is seen inside.
+/// How owners are translated.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owners {
+    /// What the sandbox's ids begin with.
+    from: IdBase,
+    /// What those of the layer begin with.
+    to: IdBase,
+    rights: Rights,
+}
+
+impl Owners {
+    pub(super) fn new(own: IdBase, rights: Rights) -> Self {
+        Self { from: rights.ids_of(own), to: rights.ids_of_layers(), rights }
+    }
+
+    /// The id in the layer, if the sandbox sees this one.
+    fn translate(self, id: u32) -> Option<u32> {
+        id.checked_sub(self.from.0).filter(|id| *id < RANGE).map(|id| id + self.to.0)
+    }
+
+    fn nobody(self) -> u32 {
+        self.to.0 + NOBODY
+    }
+}
+
+/// The owner of a file in a layer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owner {
     uid: u32,
@@ -26,15 +54,16 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    pub(super) fn of(stat: &Stat, base: IdBase) -> Self {
-        let (uid, gid) = (inside(stat.st_uid, base), inside(stat.st_gid, base));
+    pub(super) fn of(stat: &Stat, owners: Owners) -> Self {
+        let (uid, gid) = (owners.translate(stat.st_uid), owners.translate(stat.st_gid));
         let mut mode = stat.st_mode & 0o7777;
         // A file of the host's own lends nobody its rights.
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             mode &= if uid.is_none() { !0o4000 } else { !0 };
             mode &= if gid.is_none() { !0o2000 } else { !0 };
         }
-        Self { uid: uid.unwrap_or(NOBODY), gid: gid.unwrap_or(NOBODY), mode }
+        let nobody = owners.nobody();
+        Self { uid: uid.unwrap_or(nobody), gid: gid.unwrap_or(nobody), mode }
     }
 
     pub(super) fn user(self) -> Uid {
@@ -50,11 +79,6 @@ impl Owner {
     }
 }
 
-/// The id that the sandbox with this range sees, if it sees one.
-fn inside(id: u32, base: IdBase) -> Option<u32> {
-    id.checked_sub(base.0).filter(|id| *id < RANGE)
-}
-
 pub(super) fn times(stat: &Stat) -> Timestamps {
     let moment = |seconds: i64, nanoseconds| Timespec {
         tv_sec: seconds,
@@ -67,17 +91,17 @@ pub(super) fn times(stat: &Stat) -> Timestamps {
 }
 
 /// Gives `to` what `from` has but its content.
-pub(super) fn copy(from: &OwnedFd, to: &OwnedFd, stat: &Stat, base: IdBase) -> io::Result<()> {
-    let owner = Owner::of(stat, base);
+pub(super) fn copy(from: &OwnedFd, to: &OwnedFd, stat: &Stat, owners: Owners) -> io::Result<()> {
+    let owner = Owner::of(stat, owners);
     // In this order: a new owner takes away powers and set-id bits, and an access list changes
     // the mode.
     fchown(to, Some(owner.user()), Some(owner.group()))?;
-    extended(from, to, base)?;
+    extended(from, to, owners)?;
     fchmod(to, owner.mode())?;
     Ok(futimens(to, &times(stat))?)
 }
 
-fn extended(from: &OwnedFd, to: &OwnedFd, base: IdBase) -> io::Result<()> {
+fn extended(from: &OwnedFd, to: &OwnedFd, owners: Owners) -> io::Result<()> {
     let mut names = Vec::new();
     match read(&mut names, |buffer| flistxattr(from, buffer)) {
         Ok(()) if names.is_empty() => return Ok(()),
@@ -88,15 +112,15 @@ fn extended(from: &OwnedFd, to: &OwnedFd, base: IdBase) -> io::Result<()> {
     let mut value = Vec::new();
     for name in names.split_inclusive(|byte| *byte == 0) {
         let name = CStr::from_bytes_with_nul(name).map_err(io::Error::other)?;
-        let keep = keep(name.to_bytes())?;
+        let keep = keep(name.to_bytes(), owners.rights)?;
         if matches!(keep, Keep::No) {
             continue;
         }
         read(&mut value, |buffer| fgetxattr(from, name, buffer))?;
         match keep {
             Keep::No | Keep::AsIs => {}
-            Keep::Powers => powers(&mut value, base),
-            Keep::AccessList => access_list(&mut value, base),
+            Keep::Powers => powers(&mut value, owners),
+            Keep::AccessList => access_list(&mut value, owners),
         }
         if !value.is_empty() || matches!(keep, Keep::AsIs) {
             fsetxattr(to, name, &value, XattrFlags::empty())?;
@@ -129,25 +153,36 @@ enum Keep {
     AccessList,
 }
 
-fn keep(name: &[u8]) -> io::Result<Keep> {
+fn keep(name: &[u8], rights: Rights) -> io::Result<Keep> {
+    let marks: &[u8] = match rights {
+        Rights::Root => b"trusted.overlay.",
+        Rights::User => b"user.overlay.",
+    };
+    if let Some(mark) = name.strip_prefix(marks) {
+        return match mark {
+            // The directory hides what is below it.
+            b"opaque" => Ok(Keep::AsIs),
+            // Such a file is not here as a whole. Sandboxes are mounted so that none comes to be.
+            b"redirect" | b"metacopy" => {
+                Err(io::Error::other("a file has its content in another layer"))
+            }
+            // How the overlay keeps a mark that somebody inside has made.
+            _ if mark.starts_with(b"overlay.") => Ok(Keep::AsIs),
+            // Among them what the overlay notes about the layers that it had below.
+            _ => Ok(Keep::No),
+        };
+    }
     Ok(match name {
-        // The directory hides what is below it.
-        b"trusted.overlay.opaque" => Keep::AsIs,
-        // Such a file is not here as a whole. Sandboxes are mounted so that none comes to be.
-        b"trusted.overlay.redirect" | b"trusted.overlay.metacopy" => {
-            return Err(io::Error::other("a file has its content in another layer"));
-        }
         b"security.capability" => Keep::Powers,
         b"system.posix_acl_access" | b"system.posix_acl_default" => Keep::AccessList,
         _ if name.starts_with(b"user.") => Keep::AsIs,
-        // Among them what the overlay notes about the layers that it had below.
         _ => Keep::No,
     })
 }
 
 /// `struct vfs_ns_cap_data`: five words, and a sixth that names the root of a user namespace. What
 /// belongs to another root than the sandbox's own is made empty.
-fn powers(value: &mut Vec<u8>, base: IdBase) {
+fn powers(value: &mut Vec<u8>, owners: Owners) {
     const VERSION_2: u32 = 0x0200_0000;
     const VERSION_3: u32 = 0x0300_0000;
     const VERSIONS: u32 = 0xff00_0000;
@@ -156,22 +191,24 @@ fn powers(value: &mut Vec<u8>, base: IdBase) {
         value.clear();
         return;
     };
-    if head & VERSIONS == VERSION_3 && root == base.0 {
-        set_word(value, 0, head & !VERSIONS | VERSION_2);
-        value.truncate(20);
-    } else {
-        value.clear();
+    match owners.rights {
+        _ if head & VERSIONS != VERSION_3 || root != owners.from.0 => value.clear(),
+        Rights::Root => {
+            set_word(value, 0, head & !VERSIONS | VERSION_2);
+            value.truncate(20);
+        }
+        Rights::User => set_word(value, 20, owners.to.0),
     }
 }
 
 /// A word that says 2, then eight bytes for each entry: tag, rights, and an id that has a meaning for
 /// the tags 2 (a user) and 8 (a group).
-fn access_list(value: &mut [u8], base: IdBase) {
+fn access_list(value: &mut [u8], owners: Owners) {
     for at in (4..value.len()).step_by(8) {
         // The tag is the lower half of the word, the rights are the upper.
         let tag = word(value, at).map(|word| word & 0xffff);
         if let (Some(2 | 8), Some(id)) = (tag, word(value, at + 4)) {
-            set_word(value, at + 4, inside(id, base).unwrap_or(NOBODY));
+            set_word(value, at + 4, owners.translate(id).unwrap_or_else(|| owners.nobody()));
         }
     }
 }

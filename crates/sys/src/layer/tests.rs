@@ -51,7 +51,7 @@ impl Trial {
 
     fn copy_unless(&self, stop: &AtomicBool) -> io::Result<Copied> {
         let upper = open(CWD, self.root.path().join("upper")).unwrap();
-        copy(upper.as_fd(), self.root.path(), BASE, stop)
+        copy(upper.as_fd(), self.root.path(), BASE, Rights::Root, stop)
     }
 }
 

