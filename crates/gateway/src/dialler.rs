@@ -12,7 +12,7 @@ use osb_api::SandboxId;
 use osb_core::RuntimeError;
 use tower::Service;
 
-use crate::{Dial, GatewayError, Stage, body::ClientBroke, wire::Wire};
+use crate::{Dial, Fair, GatewayError, Stage, body::ClientBroke, wire::Wire};
 
 /// A sandbox that takes no connection within this time takes none.
 const ACCEPT_WITHIN: Duration = Duration::from_secs(5);
@@ -109,9 +109,9 @@ impl From<RuntimeError> for Undialled {
 pub(crate) struct Dialler(pub(crate) Arc<dyn Dial>);
 
 impl Service<Uri> for Dialler {
-    type Response = TokioIo<Wire>;
+    type Response = TokioIo<Fair<Wire>>;
     type Error = Undialled;
-    type Future = BoxFuture<'static, Result<TokioIo<Wire>, Undialled>>;
+    type Future = BoxFuture<'static, Result<Self::Response, Undialled>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Undialled>> {
         Poll::Ready(Ok(()))
@@ -127,7 +127,7 @@ impl Service<Uri> for Dialler {
                 .map_err(|_| Undialled::Late)??;
             let wire = Wire::new(dialled)
                 .map_err(|error| RuntimeError::failed("take over the dialled stream", error))?;
-            Ok(TokioIo::new(wire))
+            Ok(TokioIo::new(Fair::new(wire)))
         })
     }
 }

@@ -32,6 +32,8 @@ const NO_IDLE: Idle = Idle { time: Duration::ZERO, count: 0 };
 /// which downloads go.
 const HEAD_BYTES: usize = 512 * 1024;
 const HEAD_FIELDS: usize = 128;
+/// How often a service may say that its answer is still to come (statuses below 200).
+const MOST_INTERIM: u32 = 32;
 
 /// Forwards requests into sandboxes. Clones share their connections.
 #[derive(Clone)]
@@ -163,16 +165,29 @@ impl Gateway {
         &self,
         client: &Client<Dialler, Outgoing>,
         target: Target,
-        request: Request<Outgoing>,
+        mut request: Request<Outgoing>,
     ) -> Result<Response<Incoming>, Unanswered> {
-        let answer = client.request(request);
-        let answer = match self.0.answer_within.filter(|_| target.port != ports::EXECD) {
+        let unanswered = |error| Unanswered { error, stale: false };
+        let interim = Arc::new(Semaphore::new(0));
+        let said = Arc::clone(&interim);
+        hyper::ext::on_informational(&mut request, move |_| said.add_permits(1));
+        let answer = async {
+            tokio::select! {
+                answer = client.request(request) => answer.map_err(|error| Unanswered {
+                    stale: was_used(&error),
+                    error: target.explain(error),
+                }),
+                _ = interim.acquire_many(MOST_INTERIM) => {
+                    Err(unanswered(target.broken("its answer is always still to come")))
+                }
+            }
+        };
+        match self.0.answer_within.filter(|_| target.port != ports::EXECD) {
             None => answer.await,
             Some(limit) => tokio::time::timeout(limit, answer)
                 .await
-                .map_err(|_| Unanswered { error: target.late(Stage::Answer), stale: false })?,
-        };
-        answer.map_err(|error| Unanswered { stale: was_used(&error), error: target.explain(error) })
+                .map_err(|_| unanswered(target.late(Stage::Answer)))?,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use axum::{Router, body::Body, response::Response};
 use http::{Request, uri::Scheme};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use osb_gateway::Caller;
+use osb_gateway::{Caller, Fair};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -95,7 +95,7 @@ async fn connection(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(Fair::new(stream)), service)
         .with_upgrades();
     tokio::pin!(connection);
     let result = tokio::select! {

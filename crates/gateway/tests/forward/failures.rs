@@ -88,6 +88,7 @@ async fn nonsense_and_excess_are_the_services_fault() {
         "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n".to_owned(),
         format!("HTTP/1.1 200 OK\r\n{many}\r\n"),
         format!("HTTP/1.1 200 OK\r\nx: {long}\r\n\r\n"),
+        "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000),
     ] {
         let site = Site::new();
         let id = site.sandbox().await;
@@ -104,6 +105,18 @@ async fn nonsense_and_excess_are_the_services_fault() {
         let start: String = head.chars().take(40).collect();
         assert!(matches!(error, GatewayError::Broken { .. }), "{start}: {error:?}");
     }
+}
+
+#[tokio::test]
+async fn a_service_may_say_that_its_answer_is_still_to_come() {
+    let site = Site::new();
+    let id = site.sandbox().await;
+    site.raw_service(id, |mut stream| async move {
+        stream.read_head().await;
+        stream.say(&"HTTP/1.1 102 Processing\r\n\r\n".repeat(10)).await;
+        stream.say("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nit").await;
+    });
+    assert_eq!(site.get(id, "/").await.unwrap(), "it");
 }
 
 #[tokio::test]
