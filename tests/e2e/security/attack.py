@@ -15,6 +15,7 @@ NUMBERS = {
     "finit_module": (313, 273),
     "fsopen": (430, 430),
     "init_module": (175, 105),
+    "io_setup": (206, 0),
     "io_uring_setup": (425, 425),
     "kcmp": (312, 272),
     "kexec_load": (246, 104),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 
-from attack import fails, lines, script
+from attack import calls, fails, lines, script
 from opensandbox.models.execd import RunCommandOpts
 from served import wait_for
 
@@ -87,3 +88,29 @@ def test_what_the_kernel_counts_by_user_is_counted_by_sandbox(create):
     watch = libc.inotify_init1(0)
     assert watch >= 0, os.strerror(ctypes.get_errno())
     os.close(watch)
+
+
+def test_a_sandbox_takes_no_asynchronous_requests_of_the_host(sandbox):
+    taken = calls(sandbox, [("io_setup", 1, 0)])
+    assert taken["io_setup"] == (-1, errno.ENOSYS)
+
+
+def test_a_service_that_only_announces_its_answer_is_cut_off(sandbox, server):
+    service = """
+import socket
+flood = b"HTTP/1.1 103 Early Hints\\r\\n\\r\\n" * 10000
+listener = socket.create_server(("127.0.0.1", 7777))
+connection, _ = listener.accept()
+connection.recv(65536)
+try:
+    while True:
+        connection.sendall(flood)
+except OSError:
+    open("/srv/over", "w").close()
+"""
+    sandbox.files.write_file("/tmp/service.py", service)
+    sandbox.commands.run("python3 /tmp/service.py > /dev/null 2>&1 & echo")
+    listening = f"grep -c ':{7777:04X} 00000000:0000 0A' /proc/net/tcp"
+    wait_for("the service listens", lambda: lines(sandbox, listening) == ["1"])
+    assert server.call("GET", f"/v1/sandboxes/{sandbox.id}/proxy/7777/").status == 502
+    wait_for("nobody reads any more", lambda: lines(sandbox, "ls /srv") == ["over"])
