@@ -89,3 +89,29 @@ def test_an_isolated_session_has_the_filter_and_the_covers_of_its_sandbox(sandbo
         assert shown.exit_code != 0 and not shown.logs.stdout, place
     assert session.run("test -s /proc/keys").exit_code != 0
     assert session.run("find /proc/sys -type f -writable | grep .").exit_code != 0
+
+
+def test_who_makes_isolated_sessions_opens_nothing_in_place_of_a_device(sandbox):
+    # A pipe tells its reader whether anybody has it open for writing.
+    sandbox.files.write_file(
+        "/tmp/trap.py",
+        "import os, time\n"
+        "os.mkfifo('/srv/trap')\n"
+        "trap = os.open('/srv/trap', os.O_RDONLY | os.O_NONBLOCK)\n"
+        "os.rename('/dev/null', '/dev/moved'); os.symlink('/srv/trap', '/dev/null')\n"
+        "open('/srv/set', 'w').close()\n"
+        "while not os.path.exists('/srv/over'):\n"
+        "    time.sleep(0.01)\n"
+        "os.rename('/dev/moved', '/dev/null')\n"
+        "try:\n"
+        "    print('nobody' if os.read(trap, 1) == b'' else 'somebody wrote')\n"
+        "except BlockingIOError:\n"
+        "    print('somebody')\n",
+    )
+    sandbox.commands.run("python3 /tmp/trap.py > /srv/caught 2>&1 & until [ -e /srv/set ]; do :; done")
+    # It has no /dev/null, so that not much works in it.
+    isolated(sandbox)
+    assert lines(sandbox, "touch /srv/over; until [ -s /srv/caught ]; do :; done; cat /srv/caught") == [
+        "nobody"
+    ]
+    assert [line.text for line in isolated(sandbox).run("echo whole").logs.stdout] == ["whole"]

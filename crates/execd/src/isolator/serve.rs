@@ -75,9 +75,12 @@ pub(crate) fn serve(owner: Option<u32>, filter: fn() -> io::Result<Filter>) -> R
     };
     let channel = channel.step("take the channel")?;
     let users = owner.map(|_| inherited::take(USERS_FD)).transpose().step("take the users")?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .step("open /dev/null")?;
-    rustix::stdio::dup2_stdin(&null).step("detach standard input")?;
+    // Not /dev/null: the sandbox may have put anything in its place, and what is opened here is
+    // opened with the powers of the host's root.
+    let (nothing, end) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make an empty input")?;
+    drop(end);
+    rustix::stdio::dup2_stdin(&nothing).step("detach standard input")?;
     let program = rustix::fs::open("/proc/self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .step("open this program")?;
     let filter = filter().step("make the filter of system calls")?;
