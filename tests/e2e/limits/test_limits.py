@@ -97,6 +97,16 @@ def test_a_fork_bomb_leaves_execd_answering(create):
     assert wait_for("commands run again", lambda: lines(sandbox, "echo alive")) == ["alive"]
 
 
+def test_a_busy_sandbox_can_be_paused(sandbox, server):
+    # More processes than it has processors: each can stop only when it is its turn.
+    spin = "while :; do :; done > /dev/null 2>&1 &"
+    assert lines(sandbox, f"for i in $(seq 32); do {spin} done; echo begun") == ["begun"]
+    for verb, state in [("pause", "Paused"), ("resume", "Running")] * 2:
+        answer = server.call("POST", f"/v1/sandboxes/{sandbox.id}/{verb}")
+        assert answer.status == 202, answer
+        assert sandbox.get_info().status.state == state
+
+
 def test_a_program_that_takes_all_memory_is_killed_and_nothing_else(sandbox):
     for _ in range(3):
         execution = sandbox.commands.run("exec python3 -c 'bytearray(1 << 30)'")
