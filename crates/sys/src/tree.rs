@@ -51,7 +51,11 @@ pub fn remove(path: &Path) -> Result<(), PathError> {
         }
         next += 1;
     }
-    unlinkat(CWD, path, AtFlags::REMOVEDIR).map_err(named)
+    match unlinkat(CWD, path, AtFlags::REMOVEDIR) {
+        // Somebody else was quicker.
+        Err(Errno::NOENT) => Ok(()),
+        result => result.map_err(named),
+    }
 }
 
 fn aside(number: u64) -> String {
