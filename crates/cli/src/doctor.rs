@@ -20,8 +20,9 @@ pub(crate) struct Args {
     /// Where the server would keep its state [default: as for osb server]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Remove what a crash left of sandboxes that nobody wants any more. A server does the same
-    /// when it starts
+    /// Remove what a crash left of sandboxes that nobody wants any more, as a server does when it
+    /// starts. Beyond that, and on the whole machine whatever --data-dir says, end every sandbox
+    /// whose server has ended and whose data directory is gone
     #[arg(long)]
     fix: bool,
 }

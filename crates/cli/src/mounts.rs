@@ -23,7 +23,10 @@ pub(crate) struct Scratch {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidVolume {
-    #[error("it should look like SOURCE:PATH, or SOURCE:PATH:ro to keep it from being written")]
+    #[error(
+        "it should look like SOURCE:/PATH, or SOURCE:/PATH:ro to keep it from being written; a \
+         source that begins with a slash is a path of the host, any other the name of a volume"
+    )]
     Mount,
     #[error("it should look like PATH:SIZE, such as /scratch:64Mi")]
     Scratch,
