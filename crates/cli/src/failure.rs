@@ -74,13 +74,26 @@ impl Failure {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Sdk(error) => error.hint(),
-            Self::Usage(_)
-            | Self::File(_)
-            | Self::Output(_)
-            | Self::Unfit(_)
-            | Self::Machine { .. } => None,
+            Self::Machine { source, .. } => is_taken(&**source).then(|| TAKEN.to_owned()),
+            Self::Usage(_) | Self::File(_) | Self::Output(_) | Self::Unfit(_) => None,
         }
     }
+}
+
+const TAKEN: &str = "another program listens there, maybe a server: end it, or choose another \
+                     address with --listen";
+
+/// Whether an address that is in use is among the causes.
+fn is_taken(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<io::Error>();
+        if io.is_some_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Whose exit code the process's is.
@@ -103,6 +116,16 @@ mod tests {
     fn a_closed_pipe_is_no_news() {
         let failure = Failure::Output(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((failure.report(), failure.exit_code(Role::Tool)), (None, 141));
+    }
+
+    #[test]
+    fn an_address_that_is_taken_has_a_way_out() {
+        let report = |kind: io::ErrorKind| {
+            let source = io::Error::from(kind).into();
+            Failure::Machine { doing: "cannot start", source }.report().unwrap()
+        };
+        assert!(report(io::ErrorKind::AddrInUse).ends_with(TAKEN));
+        assert!(!report(io::ErrorKind::NotFound).contains("hint"));
     }
 
     #[test]
