@@ -1,7 +1,7 @@
 //! Brings the world to what was asked for: one driver per sandbox, fed by one watch.
 //!
-//! Handlers write desired state into the store and wait for the outcome there; drivers alone call
-//! the runtime. Nothing here is remembered across a restart: the store says what should be, the
+//! Handlers write desired state into the store and wait for the outcome there; drivers alone change
+//! sandboxes. Nothing here is remembered across a restart: the store says what should be, the
 //! runtime says what is.
 
 mod birth;
