@@ -125,9 +125,9 @@ pub mod codes {
         SANDBOX_RESUME_FAILED = "DOCKER::SANDBOX_RESUME_FAILED",
         /// A label that a patch sets is reserved. Patches spell this without a prefix.
         RESERVED_METADATA_LABEL = "INVALID_METADATA_LABEL",
-        /// This server has no pools to take a sandbox from.
+        /// A request cannot choose a pool.
         UNSUPPORTED_POOL_REF = "SANDBOX::UNSUPPORTED_POOL_REF",
-        /// The runtime has no pools.
+        /// Pools are not managed over the API.
         POOL_NOT_SUPPORTED = "KUBERNETES::POOL_NOT_SUPPORTED",
         /// The runtime has no templates.
         TEMPLATE_NOT_SUPPORTED = "FSB::API_NOT_SUPPORTED",

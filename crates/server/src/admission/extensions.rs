@@ -16,7 +16,7 @@ pub(super) fn admit(
     if extensions.contains_key("poolRef") {
         return Err(ApiError::invalid_as(
             codes::UNSUPPORTED_POOL_REF,
-            "pools are not supported yet: leave extensions.poolRef out",
+            "a request cannot choose a pool: leave extensions.poolRef out",
         ));
     }
     if let Some(seconds) = extensions.get("access.renew.extend.seconds") {

@@ -37,7 +37,10 @@ async fn diagnostics() -> ApiError {
 }
 
 async fn pools() -> ApiError {
-    ApiError::not_implemented(codes::POOL_NOT_SUPPORTED, "this server does not have pools yet")
+    ApiError::not_implemented(
+        codes::POOL_NOT_SUPPORTED,
+        "this server does not serve pools: its operator configures them",
+    )
 }
 
 async fn templates() -> ApiError {
