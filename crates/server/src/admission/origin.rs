@@ -1,6 +1,9 @@
 //! What a sandbox is made from: an image, or a snapshot that stands on one.
 
-use osb_api::{SnapshotId, codes, lifecycle::CreateSandboxRequest};
+use osb_api::{
+    SnapshotId, codes,
+    lifecycle::{CreateSandboxRequest, ImageSpec},
+};
 use osb_core::ImageName;
 
 use crate::{
@@ -33,7 +36,7 @@ pub(super) fn admit(
     let snapshot = request.snapshot_id.as_deref().map(str::trim).filter(|id| !id.is_empty());
     let image = request.image.as_ref().filter(|image| !image.uri.trim().is_empty());
     let Some(snapshot) = snapshot else {
-        return Ok(Origin { image: admit_image(request)?, snapshot: None });
+        return Ok(Origin { image: admit_image(image)?, snapshot: None });
     };
     if image.is_some() {
         return Err(ApiError::invalid("give either image or snapshotId: a snapshot has its image"));
@@ -49,8 +52,7 @@ pub(super) fn admit(
     Ok(Origin { image: found.image.clone(), snapshot: Some(found.id) })
 }
 
-fn admit_image(request: &CreateSandboxRequest) -> Result<ImageName, ApiError> {
-    let image = request.image.as_ref().filter(|image| !image.uri.trim().is_empty());
+fn admit_image(image: Option<&ImageSpec>) -> Result<ImageName, ApiError> {
     let image = image.ok_or_else(|| ApiError::invalid("image.uri must name an image"))?;
     if image.auth.is_some() {
         return Err(ApiError::unsupported(
