@@ -14,7 +14,7 @@ from opensandbox import Sandbox, SandboxManager, SandboxManagerSync, SandboxSync
 from opensandbox.config import ConnectionConfig, ConnectionConfigSync
 from opensandbox.exceptions import SandboxApiException
 from opensandbox.models.sandboxes import SnapshotFilter
-from served import Server
+from served import Server, wait_for
 
 
 class Client:
@@ -153,8 +153,7 @@ def test_what_cannot_be_kept_is_refused(client: Client):
     gone = "00000000-0000-4000-8000-000000000000"
     refused(404, "DOCKER::SANDBOX_NOT_FOUND", lambda: client.manager.create_snapshot(gone))
     ended = client.create(entrypoint=["sleep", "0.5"], skip_health_check=True)
-    while ended.get_info().status.state != "Terminated":
-        pass
+    wait_for("it has ended", lambda: ended.get_info().status.state == "Terminated")
     code = "SNAPSHOT::INVALID_SOURCE_STATE"
     refused(409, code, lambda: client.manager.create_snapshot(ended.id))
 
