@@ -20,7 +20,10 @@ use osb_sys::{
     rootless::Rights,
     step::{Failure, Refusal},
 };
-use rustix::fs::{FileType, fstat};
+use rustix::{
+    fs::{FileType, fstat},
+    io::Errno,
+};
 
 pub(crate) use self::named::Named;
 use crate::spawner::{VolumeKind, VolumePlan};
@@ -112,7 +115,7 @@ fn detached(volume: &Volume, whole: &OwnedFd) -> Result<OwnedFd, VolumeError> {
         whole
     } else {
         part = beneath::open_or_make(whole, &volume.sub_path).map_err(|error| {
-            match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+            match Errno::from_io_error(&error) {
                 Some(errno) if is_in_the_way(errno) => VolumeError::refused(
                     VolumeProblem::SubPath,
                     format!(
@@ -128,17 +131,21 @@ fn detached(volume: &Volume, whole: &OwnedFd) -> Result<OwnedFd, VolumeError> {
     };
     let kind = fstat(found).map_err(|error| VolumeError::failed(volume, error))?.st_mode;
     if !matches!(FileType::from_raw_mode(kind), FileType::Directory | FileType::RegularFile) {
+        let problem = if volume.sub_path.as_os_str().is_empty() {
+            VolumeProblem::HostPathNotFound
+        } else {
+            VolumeProblem::SubPath
+        };
         let message =
             format!("what is to be shown at {} is no directory and no file", volume.at.display());
-        return Err(VolumeError::refused(VolumeProblem::HostPathNotFound, message));
+        return Err(VolumeError::refused(problem, message));
     }
     mount::view_of(found.as_fd()).map_err(|error| VolumeError::failed(volume, error))
 }
 
 /// Whether something that is there keeps a path from being resolved: a link that leads out or
 /// nowhere, or a file where a directory should be.
-fn is_in_the_way(errno: rustix::io::Errno) -> bool {
-    use rustix::io::Errno;
+fn is_in_the_way(errno: Errno) -> bool {
     matches!(
         errno,
         Errno::XDEV | Errno::LOOP | Errno::NOTDIR | Errno::NOENT | Errno::EXIST | Errno::AGAIN
