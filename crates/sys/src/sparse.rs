@@ -1,6 +1,6 @@
 //! Copies of files that are mostly holes.
 
-use std::{fs::File, io};
+use std::{fs::File, io, os::fd::AsFd};
 
 use rustix::{
     fs::{SeekFrom, copy_file_range, fstat, ftruncate, ioctl_ficlone, seek},
@@ -15,16 +15,25 @@ pub fn copy(from: &File, to: &File) -> io::Result<()> {
     }
     let end = u64::try_from(fstat(from)?.st_size).map_err(io::Error::other)?;
     ftruncate(to, end)?;
+    each_range(from, end, |begin, end| copy_range(from, to, begin, end))
+}
+
+/// Calls `visit` with the beginning and the end of each part of a file, up to `size`, that is no
+/// hole.
+pub(crate) fn each_range(
+    file: impl AsFd,
+    size: u64,
+    mut visit: impl FnMut(u64, u64) -> io::Result<()>,
+) -> io::Result<()> {
     let mut at = 0;
-    while at < end {
-        let data = match seek(from, SeekFrom::Data(at)) {
-            Ok(data) => data,
+    while at < size {
+        let data = match seek(&file, SeekFrom::Data(at)) {
             // Nothing but a hole from here on.
             Err(Errno::NXIO) => break,
-            Err(error) => return Err(error.into()),
+            found => found?,
         };
-        at = seek(from, SeekFrom::Hole(data))?;
-        copy_range(from, to, data, at)?;
+        at = seek(&file, SeekFrom::Hole(data))?.min(size);
+        visit(data, at)?;
     }
     Ok(())
 }

@@ -7,9 +7,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{SeekFrom, Stat, copy_file_range, ftruncate, ioctl_ficlone, seek},
+    fs::{Stat, copy_file_range, ftruncate, ioctl_ficlone},
     io::{Errno, pread, pwrite},
 };
+
+use crate::sparse;
 
 /// How much is copied before somebody may break it off.
 const CHUNK: u64 = 16 << 20;
@@ -53,17 +55,7 @@ impl Content {
             self.shares = false;
         }
         ftruncate(to, size)?;
-        let mut at = 0;
-        while at < size {
-            let data = match seek(from, SeekFrom::Data(at)) {
-                Err(Errno::NXIO) => break,
-                found => found?,
-            };
-            let end = seek(from, SeekFrom::Hole(data))?.min(size);
-            self.range(from, to, data, end, stop)?;
-            at = end;
-        }
-        Ok(())
+        sparse::each_range(from, size, |begin, end| self.range(from, to, begin, end, stop))
     }
 
     fn range(
