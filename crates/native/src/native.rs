@@ -122,7 +122,7 @@ struct Inner {
     /// What clears away the files of removed sandboxes.
     deletions: TaskTracker,
     /// Whoever measures volumes holds this: it takes the disk's time, and is nobody's hurry.
-    measuring: tokio::sync::Mutex<()>,
+    measuring: Arc<tokio::sync::Mutex<()>>,
     /// Whoever takes a snapshot holds a permit.
     snapshots: Semaphore,
     /// Held for as long as this server lives, so that no other one manages the same sandboxes:
@@ -218,7 +218,7 @@ impl Native {
                 volumes,
                 tasks,
                 deletions: TaskTracker::new(),
-                measuring: tokio::sync::Mutex::default(),
+                measuring: Arc::default(),
                 snapshots: Semaphore::new(snapshots::AT_ONCE),
                 locks: [Some(lock), held].into_iter().flatten().collect(),
             }),

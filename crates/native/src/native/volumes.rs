@@ -4,7 +4,7 @@
 //! its name only while the known sandboxes are locked and none of them uses it. So no sandbox is
 //! left with a volume that somebody removed meanwhile.
 
-use std::{io, os::fd::OwnedFd, path::PathBuf};
+use std::{io, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use osb_api::SandboxId;
@@ -109,10 +109,16 @@ impl Volumes for Native {
     }
 
     async fn sizes(&self, names: &[String]) -> Result<Vec<Option<u64>>, RuntimeError> {
-        let _turn = self.inner.measuring.lock().await;
+        let turn = Arc::clone(&self.inner.measuring).lock_owned().await;
         let (store, names) = (self.inner.volumes.named.clone(), names.to_vec());
+        let measure = move || {
+            let sizes = store.sizes(&names);
+            // Here, for the work goes on if its caller goes away.
+            drop(turn);
+            sizes
+        };
         let failed = |error: io::Error| RuntimeError::failed("cannot measure the volumes", error);
-        let measured = self.inner.tasks.spawn_blocking(move || store.sizes(&names)).await;
+        let measured = self.inner.tasks.spawn_blocking(measure).await;
         measured.map_err(|error| failed(error.into()))?.map_err(failed)
     }
 
