@@ -51,7 +51,7 @@ impl Traces {
     }
 
     /// How much of this is not in `other`.
-    pub fn count_without(&self, other: &Self) -> Count {
+    pub(crate) fn count_without(&self, other: &Self) -> Count {
         let gone = self.groups.iter().filter(|(name, _)| !other.groups.contains_key(*name));
         let processes: Vec<_> = gone.map(|(_, processes)| *processes).collect();
         Count {

@@ -1,10 +1,6 @@
 //! Keeping the files of a sandbox, and starting others with them.
 
-use std::{
-    io,
-    os::fd::AsFd,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::{io, os::fd::AsFd, sync::atomic::AtomicBool};
 
 use async_trait::async_trait;
 use osb_api::{SandboxId, SnapshotId};
@@ -102,7 +98,7 @@ impl Native {
         &self,
         state: &State,
         id: SnapshotId,
-        leaving: &Arc<AtomicBool>,
+        leaving: &AtomicBool,
     ) -> Result<Kept, RuntimeError> {
         let snapshots = &self.inner.shelf;
         let failed = |error| RuntimeError::failed("cannot read the snapshots", error);

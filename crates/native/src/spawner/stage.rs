@@ -132,8 +132,8 @@ pub(super) fn put_up(root: &OwnedFd) -> Result<&'static Path, Failure> {
     Ok(Path::new(ROOT))
 }
 
-/// Makes it the root of this process, with nothing of the stage left but an empty file system
-/// under it.
+/// Makes it the root of this process. Of the stage only its file system is left, under the root,
+/// where no path leads.
 pub(super) fn go_live(root: &OwnedFd) -> Result<(), Failure> {
     fchdir(root).step("enter the new root")?;
     unmount(BELOW, UnmountFlags::DETACH).step("take the layers off the stage")?;

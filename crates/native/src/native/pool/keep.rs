@@ -137,8 +137,9 @@ async fn keep(runtime: Weak<Inner>) {
                 let rest = if let Err(error) = started {
                     pools.count_failure(&image);
                     tracing::warn!(%image, %error, "cannot start a warm sandbox; it is tried again");
-                    failures += 1;
-                    FIRST_BACKOFF.saturating_mul(1 << failures.min(16)).min(LAST_BACKOFF)
+                    let backoff = FIRST_BACKOFF.saturating_mul(1 << failures.min(16));
+                    failures = failures.saturating_add(1);
+                    backoff.min(LAST_BACKOFF)
                 } else {
                     failures = 0;
                     now.elapsed().min(LONGEST_REST)
