@@ -110,7 +110,7 @@ impl Copy<'_> {
         let mut directories = Vec::new();
         for entry in Dir::read_from(from)? {
             if self.stop.load(Ordering::Relaxed) {
-                return Err(io::Error::new(io::ErrorKind::Interrupted, "the copy was broken off"));
+                return Err(broken_off());
             }
             let entry = entry?;
             let name = entry.file_name();
@@ -153,22 +153,13 @@ impl Copy<'_> {
 
     fn alone(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr, stat: &Stat) -> io::Result<()> {
         let owner = Owner::of(stat, self.owners);
-        match FileType::from_raw_mode(stat.st_mode) {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        match kind {
             FileType::RegularFile => return self.file(from, to, name),
             FileType::Symlink => symlinkat(readlinkat(from, name, Vec::new())?, to, name)?,
-            kind @ (FileType::Fifo | FileType::Socket) => {
-                mknodat(to, name, kind, Mode::empty(), 0)?;
-                chownat(
-                    to,
-                    name,
-                    Some(owner.user()),
-                    Some(owner.group()),
-                    AtFlags::SYMLINK_NOFOLLOW,
-                )?;
-                chmodat(to, name, owner.mode(), AtFlags::empty())?;
-            }
+            FileType::Fifo | FileType::Socket => mknodat(to, name, kind, Mode::empty(), 0)?,
             // How the overlay says that something below is gone.
-            kind @ FileType::CharacterDevice if stat.st_rdev == 0 => {
+            FileType::CharacterDevice if stat.st_rdev == 0 => {
                 return Ok(mknodat(to, name, kind, Mode::empty(), 0)?);
             }
             // Nobody in a sandbox can make one, or use one that is there.
@@ -176,6 +167,10 @@ impl Copy<'_> {
             FileType::Directory | FileType::Unknown => return Err(changed()),
         }
         chownat(to, name, Some(owner.user()), Some(owner.group()), AtFlags::SYMLINK_NOFOLLOW)?;
+        if kind != FileType::Symlink {
+            // After the owner, for a new one takes away set-id bits.
+            chmodat(to, name, owner.mode(), AtFlags::empty())?;
+        }
         Ok(utimensat(to, name, &attributes::times(stat), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
@@ -206,6 +201,10 @@ fn open(at: impl AsFd, path: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
 
 fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
     fstat(directory).map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+fn broken_off() -> io::Error {
+    io::Error::new(io::ErrorKind::Interrupted, "the copy was broken off")
 }
 
 fn changed() -> io::Error {

@@ -68,7 +68,7 @@ impl Content {
     ) -> io::Result<()> {
         while at < end {
             if stop.load(Ordering::Relaxed) {
-                return Err(io::Error::new(io::ErrorKind::Interrupted, "the copy was broken off"));
+                return Err(super::broken_off());
             }
             let count = self.chunk(from, to, at, (end - at).min(CHUNK))?;
             if count == 0 {
