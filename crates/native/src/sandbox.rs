@@ -132,7 +132,6 @@ impl Place {
         let mut handed = vec![own.into(), instructions, listener.into()];
         handed.extend(files.into_iter().flatten().map(OwnedFd::from));
         let spawn = Spawn {
-            hostname: "sandbox".to_owned(),
             base: state.base,
             root: RootPlan {
                 layers: rootfs.layers.clone(),

@@ -33,6 +33,8 @@ use super::{
 
 use crate::sandbox::alive;
 
+/// What every sandbox calls itself.
+const HOST_NAME: &[u8] = b"sandbox";
 /// Descriptors at or above this number are ours to keep; those below go to execd.
 const OURS: i32 = 64;
 
@@ -103,7 +105,7 @@ pub(super) fn become_execd(
     let reset = rustix::process::setpriority_process(None, 0);
     unless_worse(rights, reset.map_err(rustix::io::Errno::kind)).step("reset the priority")?;
     rustix::process::setsid().step("start a session")?;
-    rustix::system::sethostname(spawn.hostname.as_bytes()).step("set the host name")?;
+    rustix::system::sethostname(HOST_NAME).step("set the host name")?;
     let Namespaces { users, network } = namespaces;
     let base = rights.ids_of(spawn.base);
     netns::enter(alone, network).step("enter the network namespace")?;

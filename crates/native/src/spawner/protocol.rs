@@ -24,7 +24,6 @@ pub(crate) enum Request {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spawn {
-    pub(crate) hostname: String,
     /// Given to this sandbox alone; its ids follow from it.
     pub(crate) base: IdBase,
     pub(crate) root: RootPlan,
