@@ -13,9 +13,9 @@ from test_rootless import AS_USER, lent, lines, processes
 def test_root_in_a_sandbox_is_neither_the_user_nor_root(server, create):
     sandbox = create()
     lines(sandbox, f"sleep 7000 & {AS_USER} sleep 7000 &")
-    users = set(processes().values())
-    assert {lent()[0], lent()[1000]} <= users, users
-    assert os.geteuid() not in users
+    expected = {lent()[0], lent()[1000]}
+    wait_for("both run", lambda: expected <= set(processes().values()))
+    assert os.geteuid() not in set(processes().values())
 
 
 def test_a_sandbox_sees_no_file_of_its_user(server, create):
