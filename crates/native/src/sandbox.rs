@@ -223,12 +223,7 @@ impl Place {
 
     /// Moves the directory to where it only waits to be deleted. Absence is success.
     pub(crate) fn discard(&self, removed: &Path) -> Result<Option<PathBuf>, PathError> {
-        let aside = removed.join(self.id.to_string());
-        match fs::rename(&self.directory, &aside) {
-            Ok(()) => Ok(Some(aside)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        fs::put_aside(&self.directory, removed.join(self.id.to_string()))
     }
 }
 

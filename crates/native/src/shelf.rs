@@ -66,8 +66,8 @@ impl Shelf {
         id: SnapshotId,
         removed: &Path,
     ) -> Result<Option<PathBuf>, PathError> {
-        let aside = removed.join(id.to_string());
-        moved(&self.unfinished.join(id.to_string()), &aside).map(|was| was.then_some(aside))
+        let name = id.to_string();
+        fs::put_aside(self.unfinished.join(&name), removed.join(name))
     }
 
     /// What a crash left unfinished.
@@ -138,10 +138,7 @@ impl Shelf {
         let used: BTreeSet<_> = used.iter().copied().chain(below).collect();
         let mut cleared = Vec::new();
         for id in deleted.into_iter().filter(|id| !used.contains(id)) {
-            let aside = removed.join(id.to_string());
-            if moved(&self.at(id), &aside)? {
-                cleared.push(aside);
-            }
+            cleared.extend(fs::put_aside(self.at(id), removed.join(id.to_string()))?);
         }
         Ok(cleared)
     }
@@ -157,15 +154,6 @@ impl Shelf {
 
 fn ids(directory: &Path) -> Result<Vec<SnapshotId>, PathError> {
     Ok(fs::names(directory)?.iter().filter_map(|name| name.parse().ok()).collect())
-}
-
-/// Moves a directory; whether it was there.
-fn moved(from: &Path, to: &Path) -> Result<bool, PathError> {
-    match fs::rename(from, to) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

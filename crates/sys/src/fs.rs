@@ -184,3 +184,12 @@ pub fn symlink(content: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<(), 
 pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), PathError> {
     named("move", from.as_ref(), std::fs::rename(from.as_ref(), to))
 }
+
+/// Moves something out of the way. Answers with where it is now, if it was there.
+pub fn put_aside(from: impl AsRef<Path>, to: PathBuf) -> Result<Option<PathBuf>, PathError> {
+    match rename(from, &to) {
+        Ok(()) => Ok(Some(to)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

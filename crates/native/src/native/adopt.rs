@@ -12,6 +12,9 @@ use crate::sandbox::Place;
 impl Native {
     /// Finds what an earlier server left.
     pub(super) async fn adopt(&self) -> Result<(), fs::PathError> {
+        let removed = self.removed();
+        // Before anything is added, whose deletion begins at once.
+        let mut left: Vec<_> = fs::names(&removed)?.iter().map(|name| removed.join(name)).collect();
         for name in fs::names(self.sandboxes())? {
             let Ok(id) = name.parse::<SandboxId>() else { continue };
             let place = self.left_in(&self.sandboxes(), id);
@@ -57,13 +60,12 @@ impl Native {
         self.clear_groups().await?;
         self.clear_shelf();
         self.sweep_volumes()?;
-        let removed = self.removed();
         for id in self.inner.shelf.unfinished()? {
-            self.inner.shelf.abandon(id, &removed)?;
+            left.extend(self.inner.shelf.abandon(id, &removed)?);
         }
         self.inner.deletions.spawn_blocking(move || {
-            for name in fs::names(&removed).unwrap_or_default() {
-                delete(&removed, &removed.join(name));
+            for path in left {
+                delete(&removed, &path);
             }
         });
         Ok(())

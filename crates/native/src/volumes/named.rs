@@ -175,11 +175,7 @@ impl Named {
             return Ok(None);
         }
         let aside = removed.join(format!("volume-{}", osb_api::SandboxId::random()));
-        match fs::rename(self.directory.join(name), &aside) {
-            Ok(()) => Ok(Some(aside)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        fs::put_aside(self.directory.join(name), aside)
     }
 }
 
