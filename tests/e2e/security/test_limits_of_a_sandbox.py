@@ -95,6 +95,11 @@ def test_a_sandbox_takes_no_asynchronous_requests_of_the_host(sandbox):
     assert taken["io_setup"] == (-1, errno.ENOSYS)
 
 
+def test_nobody_who_reads_a_file_has_to_signal_a_sandbox(sandbox):
+    notify = "fcntl.fcntl(os.open('/usr/bin', os.O_RDONLY), fcntl.F_NOTIFY, fcntl.DN_ACCESS)"
+    fails(sandbox, f'python3 -c "import fcntl, os; {notify}"')
+
+
 def test_a_service_that_only_announces_its_answer_is_cut_off(sandbox, server):
     service = """
 import socket
