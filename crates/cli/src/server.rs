@@ -4,7 +4,9 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use osb_core::{Memory, SystemClock};
 use osb_native::Obstacle;
-use osb_server::{ApiKeySource, AuthMode, Config, ConfigError, Overrides, RawConfig, Server};
+use osb_server::{
+    ApiKeySource, AuthMode, Config, ConfigError, Overrides, RawConfig, Server, StartError,
+};
 use serde::Deserialize;
 
 use crate::{
@@ -68,11 +70,14 @@ pub(crate) async fn main(
         default_disk: native.default_disk()?,
         host_paths: storage.host_paths(&config.data_dir)?,
     };
+    let failed = |source: StartError| {
+        let doing = "cannot start the server";
+        Failure::Machine { doing, source: source.into() }
+    };
+    let listener = Server::listen(&config).await.map_err(failed)?;
     let runtime = runtime::start(args.runtime, &config.data_dir, obstacle.as_ref(), host).await?;
-    let clock = Arc::new(SystemClock);
-    let server = Server::start(config, Arc::clone(&runtime), clock).await.map_err(|source| {
-        Failure::Machine { doing: "cannot start the server", source: source.into() }
-    })?;
+    let (ours, clock) = (Arc::clone(&runtime), Arc::new(SystemClock));
+    let server = Server::start(listener, config, ours, clock).await.map_err(failed)?;
     let (address, key) = (server.address(), whereabouts(server.api_key_source()));
     match reader {
         Reader::Person => output.say(&format!("listening on http://{address}\nosb: {key}")),

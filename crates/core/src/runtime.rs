@@ -214,7 +214,9 @@ pub enum RuntimeError {
     #[error("{0}")]
     Invalid(String),
     /// The request names an image that is not here.
-    #[error("image {0} is not known here")]
+    #[error(
+        "image {0} is not known here: use host, which is the programs of the server's own host"
+    )]
     UnknownImage(ImageName),
     /// The request names a snapshot that is not here.
     #[error("snapshot {0} is not known here")]

@@ -17,7 +17,7 @@ pub struct Images {
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The client must ask for another image.
-    #[error("image {0} is not known here")]
+    #[error("image {0} is not known here: use host, which is the programs of this host")]
     Unknown(ImageName),
     /// The store's own files are in trouble.
     #[error("cannot prepare the images")]

@@ -82,6 +82,8 @@ pub enum StartError {
     InUse(PathBuf),
     #[error("cannot prepare the images")]
     Images(#[source] ImageError),
+    #[error("cannot keep a pool that the configuration asks for")]
+    Pool(#[source] ImageError),
     #[error("cannot learn the rights of this process")]
     Rights(#[source] io::Error),
     #[error("cannot use control groups")]
@@ -184,6 +186,9 @@ impl Native {
         let lock = lock(&config.data_dir)?;
         let images = Images::open(config.data_dir.join("images"), rights.ids_of_layers());
         let images = images.map_err(StartError::Images)?;
+        for pool in &config.pools {
+            images.find(&pool.image).map_err(StartError::Pool)?;
+        }
         let disks = Disks::open(&config.data_dir, rights).map_err(StartError::Data)?;
         if let Some(limit) = config.default_disk {
             disks.check(limit).map_err(|unable| StartError::Disk(io::Error::other(unable)))?;

@@ -65,14 +65,21 @@ pub enum StartError {
 }
 
 impl Server {
-    /// Binds the address, loads what an earlier server left, and takes charge of it.
+    /// Takes the address. To be done before anything is made on this machine: what cannot listen
+    /// should leave nothing.
+    pub async fn listen(config: &Config) -> Result<TcpListener, StartError> {
+        let unbound = |source| StartError::Listen { address: config.listen, source };
+        TcpListener::bind(config.listen).await.map_err(unbound)
+    }
+
+    /// Loads what an earlier server left, and takes charge of it.
     pub async fn start(
+        listener: TcpListener,
         config: Config,
         runtime: Arc<dyn Runtime>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
         let unbound = |source| StartError::Listen { address: config.listen, source };
-        let listener = TcpListener::bind(config.listen).await.map_err(unbound)?;
         let address = listener.local_addr().map_err(unbound)?;
 
         // One that is there keeps its mode: its owner chose it.

@@ -10,6 +10,7 @@ import contextlib
 import os
 import pathlib
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -218,3 +219,18 @@ def test_killed_again_and_again_in_the_middle_of_work(server, traces):
 def state(server: Server, sandbox: str) -> str:
     answer = server.call("GET", f"/v1/sandboxes/{sandbox}")
     return "gone" if answer.status == 404 else answer.json()["status"]["state"]
+
+
+def test_a_server_that_cannot_start_says_why_and_one_that_cannot_listen_leaves_nothing(server, tmp_path):
+    def start(*options: str) -> str:
+        command = [osb(), "server", "--data-dir", str(tmp_path / "data"), *options]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        assert ended.returncode == 1, ended
+        return ended.stderr
+
+    assert "another program listens there" in start("--listen", server.domain)
+    assert not (tmp_path / "data").exists()
+    config = tmp_path / "osb.toml"
+    config.write_text('[[pool]]\nimage = "no-such-image"\nsize = 1\n')
+    said = start("--listen", "127.0.0.1:0", "--config", str(config))
+    assert "pool" in said and "no-such-image" in said and "use host" in said, said

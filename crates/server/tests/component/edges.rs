@@ -154,9 +154,9 @@ async fn the_key_is_made_at_the_first_start_and_kept() {
             ..Overrides::default()
         };
         let config = Config::new(RawConfig::default(), overrides).expect("a configuration");
-        Server::start(config, Arc::new(FakeRuntime::new()), Arc::new(TestClock::default()))
-            .await
-            .expect("a server")
+        let listener = Server::listen(&config).await.expect("a free port");
+        let (runtime, clock) = (Arc::new(FakeRuntime::new()), Arc::new(TestClock::default()));
+        Server::start(listener, config, runtime, clock).await.expect("a server")
     };
     let server = start(AuthMode::Key).await;
     let path = dir.path().join("api-key");

@@ -61,7 +61,8 @@ impl World {
         let mut config = Config::new(raw, overrides).expect("a configuration");
         change(&mut config);
         let runtime: Arc<dyn Runtime> = Arc::new(self.runtime.clone());
-        let server = Server::start(config, runtime, Arc::new(self.clock.clone()))
+        let listener = Server::listen(&config).await.expect("a free port");
+        let server = Server::start(listener, config, runtime, Arc::new(self.clock.clone()))
             .await
             .expect("a server that starts");
         let address = server.address().to_string();

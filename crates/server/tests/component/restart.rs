@@ -124,7 +124,8 @@ async fn files_are_private_and_a_directory_has_one_server() {
     };
     let config = Config::new(RawConfig::default(), overrides).expect("a configuration");
     let runtime: Arc<dyn Runtime> = Arc::new(server.world.runtime.clone());
-    let second = Server::start(config, runtime, Arc::new(TestClock::default())).await;
+    let listener = Server::listen(&config).await.expect("a free port");
+    let second = Server::start(listener, config, runtime, Arc::new(TestClock::default())).await;
     assert!(matches!(second, Err(StartError::InUse(_))), "{second:?}");
 }
 
