@@ -15,7 +15,12 @@ pub(crate) async fn each(
         match delete(id).await {
             Ok(()) => output.line(id)?,
             Err(error @ ClientError::Api { .. }) => {
-                output.say(&format!("{id}: {error}"));
+                let told = error.to_string();
+                output.say(&if told.contains(id.as_str()) {
+                    told
+                } else {
+                    format!("{id}: {told}")
+                });
                 code = 1;
             }
             // The next one would not fare better.

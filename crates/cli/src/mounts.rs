@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use opensandbox::api::lifecycle::{HostVolume, PvcVolume, TmpfsVolume, Volume};
-use osb_core::Memory;
+use osb_core::{Memory, is_volume_name};
 
 /// `SOURCE:PATH[:ro]`, where a source with a slash in front is a path of the server's host and any
 /// other the name of a volume that the server keeps.
@@ -28,6 +28,11 @@ pub(crate) enum InvalidVolume {
          source that begins with a slash is a path of the host, any other the name of a volume"
     )]
     Mount,
+    #[error(
+        "{0:?} is neither a path of the server's host, which begins with a slash, nor the name of a \
+         volume, which has small letters, digits and, between them, dashes"
+    )]
+    Source(String),
     #[error("it should look like PATH:SIZE, such as /scratch:64Mi")]
     Scratch,
 }
@@ -45,6 +50,9 @@ impl FromStr for Mount {
         };
         match (source, path) {
             (Some(source), Some(path)) if !source.is_empty() && path.starts_with('/') => {
+                if !source.starts_with('/') && !is_volume_name(source) {
+                    return Err(InvalidVolume::Source(source.to_owned()));
+                }
                 Ok(Self { source: source.to_owned(), path: path.to_owned(), read_only })
             }
             _ => Err(InvalidVolume::Mount),
@@ -124,6 +132,10 @@ mod tests {
     fn nonsense_is_refused() {
         for text in ["", "a", "a:b", ":/x", "a:/x:rx", "a:/x:ro:", "/a:"] {
             assert_eq!(text.parse::<Mount>(), Err(InvalidVolume::Mount), "{text:?}");
+        }
+        for source in ["rel/dir", "./dir", "~/dir", "Models"] {
+            let refused = format!("{source}:/x").parse::<Mount>();
+            assert_eq!(refused, Err(InvalidVolume::Source(source.to_owned())));
         }
         for text in ["/x", "x:1Mi", "/x:", "/x:much"] {
             assert_eq!(text.parse::<Scratch>(), Err(InvalidVolume::Scratch), "{text:?}");

@@ -130,8 +130,8 @@ fn expiry(
     let max = limits.max_timeout_seconds;
     if !u64::try_from(seconds).is_ok_and(|seconds| (MIN_TIMEOUT..=max).contains(&seconds)) {
         return Err(ApiError::invalid(format!(
-            "timeout must be {MIN_TIMEOUT} to {max} seconds, or null for a sandbox that lives \
-             until it is deleted"
+            "timeout must be {MIN_TIMEOUT} to {max} seconds; a sandbox without one lives until it is \
+             deleted"
         )));
     }
     now.checked_add(SignedDuration::from_secs(seconds))

@@ -4,6 +4,11 @@ use osb_core::{Cpu, InvalidQuantity, Memory, Resources};
 
 use crate::error::ApiError;
 
+/// What execd and a shell need, with some to spare: with too little, execd itself is ended.
+const LEAST_MEMORY: Memory = Memory::from_bytes(8 << 20);
+/// More than any machine has: whoever writes it means something else.
+const MOST_MEMORY: Memory = Memory::from_bytes(16 << 40);
+
 type Amounts = BTreeMap<String, String>;
 
 pub(super) fn admit(
@@ -25,7 +30,7 @@ fn read(field: &str, amounts: &Amounts) -> Result<Resources, ApiError> {
         let invalid = |error: InvalidQuantity| ApiError::invalid(format!("{field}.{key}: {error}"));
         match key.as_str() {
             "cpu" => resources.cpu = Some(text.parse::<Cpu>().map_err(invalid)?),
-            "memory" => resources.memory = Some(text.parse::<Memory>().map_err(invalid)?),
+            "memory" => resources.memory = Some(memory(field, text.parse().map_err(invalid)?)?),
             // The second is what other clients say, the third what Kubernetes says.
             "disk" | "storage" | "ephemeral-storage" => {
                 let limit = text.parse::<Memory>().map_err(invalid)?;
@@ -43,6 +48,16 @@ fn read(field: &str, amounts: &Amounts) -> Result<Resources, ApiError> {
         }
     }
     Ok(resources)
+}
+
+/// An amount of memory in which a sandbox can live.
+fn memory(field: &str, amount: Memory) -> Result<Memory, ApiError> {
+    if (LEAST_MEMORY..=MOST_MEMORY).contains(&amount) {
+        return Ok(amount);
+    }
+    Err(ApiError::invalid(format!(
+        "{field}.memory must be from 8Mi, which execd and a small program need, to 16Ti"
+    )))
 }
 
 #[cfg(test)]
@@ -73,6 +88,13 @@ mod tests {
             [("gpu", "1"), ("disk", "much"), ("cpu", "many"), ("memory", "-1"), ("CPU", "1")]
         {
             assert!(check(key, value).is_err(), "{key}={value} was accepted");
+        }
+        for text in ["1Ki", "7Mi", "17Ti", "100Ti"] {
+            let refused = format!("{:?}", check("memory", text).expect_err(text));
+            assert!(refused.contains("from 8Mi"), "{refused}");
+        }
+        for text in ["8Mi", "16Ti"] {
+            check("memory", text).expect(text);
         }
         assert!(admit(None, None).is_err(), "limits are required");
         let twice = [("disk", "1Gi"), ("storage", "2Gi")];
