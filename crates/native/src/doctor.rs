@@ -1,5 +1,6 @@
 //! What this host must have, and how to get what is missing.
 
+mod counters;
 mod rights;
 
 use std::{path::Path, sync::Arc};
@@ -63,6 +64,7 @@ pub fn doctor(data_dir: &Path, obstacle: Option<&Obstacle>) -> Vec<Check> {
         Check { name: "control groups", outcome: rights::groups(rights) },
         Check::new("data directory", data(data_dir)),
         Check { name: "disk limits", outcome: disk_limits(data_dir, rights) },
+        Check { name: "numbers of the host", outcome: counters::outcome() },
         Check { name: "landlock", outcome: landlock(osb_sys::confined::version()) },
     ]);
     checks

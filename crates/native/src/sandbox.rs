@@ -49,7 +49,7 @@ const SOCKET: &str = "execd.sock";
 /// How many processes a sandbox may have that says nothing about it.
 pub(crate) const DEFAULT_PIDS: u32 = 1024;
 /// How much memory: as much as the published clients ask for when they are not told.
-const DEFAULT_MEMORY: Memory = Memory::from_bytes(2 << 30);
+pub(crate) const DEFAULT_MEMORY: Memory = Memory::from_bytes(2 << 30);
 
 /// The places that a sandbox has, whether or not anything is there.
 #[derive(Debug, Clone)]
