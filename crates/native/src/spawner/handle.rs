@@ -124,7 +124,7 @@ async fn operate(command: Vec<String>, mut inbox: mpsc::Receiver<Job>) {
                         }
                         Err(error) => {
                             tracing::warn!(%error, "the spawner has ended; the next request starts another");
-                            close(running.take());
+                            close(running.take()).await;
                         }
                     }
                     continue;
@@ -147,7 +147,7 @@ async fn operate(command: Vec<String>, mut inbox: mpsc::Receiver<Job>) {
             Err(error) => drop(job.answer.send(Err(error))),
         }
     }
-    close(running);
+    close(running).await;
 }
 
 fn dial(command: &[String]) -> io::Result<Running> {
@@ -165,11 +165,12 @@ fn dial(command: &[String]) -> io::Result<Running> {
 }
 
 /// Ends the spawner by closing its channel. Whoever still waits sees the line go dead.
-fn close(running: Option<Running>) {
+async fn close(running: Option<Running>) {
     let Some(Running { line, mut process, waiting }) = running else { return };
     drop((line, waiting));
-    // It ends at once: a closed channel is how it is told to.
-    if let Err(error) = process.wait() {
+    // It ends at once, as a closed channel tells it to, unless the machine is very busy.
+    let collected = tokio::task::spawn_blocking(move || process.wait()).await;
+    if let Err(error) = collected.map_err(io::Error::from).flatten() {
         tracing::warn!(%error, "cannot collect the spawner");
     }
 }
