@@ -2,7 +2,8 @@
 //!
 //! All changes go through that thread, one after the other, so a change is a plain function of the
 //! record it finds. Whatever waits together is committed together. The index shows a change once it
-//! is committed; reads never touch the database.
+//! is committed; reads never touch the database. Only what a crash is to undo may be in the index
+//! alone: a sandbox of which nobody was told is written down together with its first change.
 
 mod entity;
 mod index;
@@ -17,6 +18,7 @@ use std::{
     thread::JoinHandle,
 };
 
+use osb_api::SandboxId;
 use tokio::sync::oneshot;
 
 pub(crate) use self::index::Index;
@@ -103,6 +105,18 @@ impl Store {
     pub(crate) async fn insert<E: Entity>(&self, record: E) -> Result<(), StoreError> {
         let (done, committed) = oneshot::channel();
         self.send(E::job(Edit::Insert { record: Box::new(record), done }))?;
+        committed.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Shows the record of a new sandbox. It is written down with its first change.
+    pub(crate) fn introduce(&self, record: Record) {
+        self.sandboxes.put(Arc::new(record));
+    }
+
+    /// Takes a sandbox out of the index alone, for it cannot be written down.
+    pub(crate) async fn retract(&self, id: SandboxId) -> Result<(), StoreError> {
+        let (done, committed) = oneshot::channel();
+        self.send(Record::job(Edit::Retract { id, done }))?;
         committed.await.unwrap_or(Err(StoreError::Closed))
     }
 

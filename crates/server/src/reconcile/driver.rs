@@ -36,6 +36,8 @@ enum Setback {
     Outdated,
     /// The step failed and must be tried again, but not at once.
     Failed,
+    /// So did this one, for nothing can be written down.
+    Unwritten(StoreError),
 }
 
 type StepResult = Result<(), Setback>;
@@ -47,7 +49,8 @@ impl Driver {
         Self { shared, id, sighting, birth: None, stillborn: None, failures: 0 }
     }
 
-    /// Writes the record of a new sandbox, then drives it.
+    /// Drives a new sandbox. Nothing is written down before it is up: after a crash until then it is
+    /// one that nobody knows, and is removed.
     pub(super) async fn bear(mut self, record: Record, birth: Birth) {
         let span = tracing::info_span!("sandbox", sandbox_id = %self.id);
         async {
@@ -55,11 +58,7 @@ impl Driver {
                 self.shared.sightings.remove(self.id);
                 return;
             }
-            if let Err(error) = self.shared.store.insert(record).await {
-                self.shared.sightings.remove(self.id);
-                birth.answer(Err(NotCreated::Store(error)));
-                return;
-            }
+            self.shared.store.introduce(record);
             self.birth = Some(birth);
             self.drive().await;
         }
@@ -87,7 +86,13 @@ impl Driver {
                 };
                 match result {
                     Ok(()) | Err(Setback::Outdated) => {}
-                    Err(Setback::Failed) => self.back_off(&record, &mut records).await,
+                    Err(Setback::Unwritten(error)) if self.birth.is_some() => {
+                        self.take_back(error).await;
+                        break;
+                    }
+                    Err(Setback::Failed | Setback::Unwritten(_)) => {
+                        self.back_off(&record, &mut records).await;
+                    }
                     Err(Setback::Forgotten) => break,
                 }
             }
@@ -118,7 +123,7 @@ impl Driver {
             Step::Resume => self.resume().await,
             Step::Remove => self.remove().await,
             Step::Forget => {
-                self.shared.store.forget(self.id).await.map_err(|error| store_failed(&error))?;
+                self.shared.store.forget(self.id).await.map_err(unwritten)?;
                 tracing::info!("the sandbox is gone");
                 Err(Setback::Forgotten)
             }
@@ -298,6 +303,19 @@ impl Driver {
         Err(Setback::Outdated)
     }
 
+    /// Removes a new sandbox that cannot be written down: the next server would not know it.
+    async fn take_back(&mut self, error: StoreError) {
+        if let Err(error) = self.shared.runtime.remove(self.id).await {
+            tracing::error!(
+                error = %Chain(&error),
+                "the sandbox could not be taken back; it is tried again"
+            );
+        }
+        // A store that is closed belongs to a server that is ending.
+        self.shared.store.retract(self.id).await.ok();
+        self.stillborn.get_or_insert(NotCreated::Store(error));
+    }
+
     fn answer_stillborn(&mut self) {
         if let Some(birth) = self.birth.take() {
             birth.answer(Err(self.stillborn.take().unwrap_or(NotCreated::Withdrawn)));
@@ -335,14 +353,14 @@ impl Driver {
             Ok(_) => Ok(()),
             Err(Unchanged::Missing) => Err(Setback::Forgotten),
             Err(Unchanged::Refused(never)) => match never {},
-            Err(Unchanged::Store(error)) => Err(store_failed(&error)),
+            Err(Unchanged::Store(error)) => Err(unwritten(error)),
         }
     }
 }
 
-fn store_failed(error: &StoreError) -> Setback {
-    tracing::error!(error = %Chain(error), "the store failed; the step is tried again");
-    Setback::Failed
+fn unwritten(error: StoreError) -> Setback {
+    tracing::error!(error = %Chain(&error), "the store failed");
+    Setback::Unwritten(error)
 }
 
 fn give_up(record: &mut Record) {

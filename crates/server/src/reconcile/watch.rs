@@ -49,7 +49,7 @@ async fn look(shared: &Shared) {
     }
 }
 
-/// Removes sandboxes without a record: nobody could ever ask for them. Records are written before
+/// Removes sandboxes without a record: nobody could ever ask for them. Records are shown before
 /// the runtime hears of a sandbox, and deleted after it has removed it.
 pub(super) async fn remove_orphans(shared: &Shared, list: &[Observed]) {
     for Observed { id, .. } in list {

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::Entity;
 
-/// Every record of one kind, in memory. Only the writer changes it.
+/// Every record of one kind, in memory. Only the writer changes what is there.
 #[derive(Debug)]
 pub(crate) struct Index<E: Entity>(Arc<RwLock<Entries<E>>>);
 

@@ -34,10 +34,12 @@ pub(crate) enum Job {
     Close,
 }
 
+/// A change; to retract leaves the database as it is.
 pub(crate) enum Edit<E: Entity> {
     Insert { record: Box<E>, done: Done },
     Update { id: E::Key, change: Change<E>, done: Done },
     Forget { id: E::Key, done: Done },
+    Retract { id: E::Key, done: Done },
 }
 
 /// The one thread that changes the database and the index.
@@ -190,6 +192,11 @@ impl<E: Entity> Changed<E> {
             }
             Edit::Forget { id, done } => {
                 self.0.insert(id, None);
+                done
+            }
+            Edit::Retract { id, done } => {
+                self.0.remove(&id);
+                index.remove(id);
                 done
             }
         }

@@ -31,6 +31,23 @@ async fn a_failed_start_leaves_nothing_and_keeps_the_cause_to_itself() {
 }
 
 #[tokio::test]
+async fn a_sandbox_that_cannot_be_written_down_is_taken_back() {
+    let server = TestServer::start().await;
+    let kept = server.create().await;
+    let database = server.world.dir.path().join("data/opensandbox.db");
+    let database = rusqlite::Connection::open(database).expect("the database");
+    database.execute_batch("ALTER TABLE sandboxes RENAME TO elsewhere").expect("a change");
+    let answer = server.post("/v1/sandboxes", Some(minimal())).await;
+    assert_eq!(answer.status, 500, "{answer:?}");
+    assert_eq!(server.get("/v1/sandboxes").await.json()["pagination"]["totalItems"], 1);
+    assert_eq!(server.world.runtime.list().await.expect("a list").len(), 1);
+
+    database.execute_batch("ALTER TABLE elsewhere RENAME TO sandboxes").expect("a change");
+    server.create().await;
+    assert_eq!(server.state(&kept).await, "Running");
+}
+
+#[tokio::test]
 async fn a_sandbox_that_ends_at_once_with_an_error_is_a_failed_start() {
     let server = TestServer::start().await;
     let body = with(json!({"entrypoint": ["sh", "-c", "exit 7"]}));
