@@ -166,13 +166,16 @@ pub fn prepare_whole(path: impl AsRef<Path>, mode: u32) -> Result<(), PathError>
 fn write_partial(path: &Path, content: &[u8], mode: u32) -> Result<PathBuf, PathError> {
     use std::{io::Write, os::unix::fs::OpenOptionsExt};
     let partial = path.with_extension("partial");
-    let written = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(mode)
-        .open(&partial)
-        .and_then(|mut file| file.write_all(content));
+    let mut options = std::fs::OpenOptions::new();
+    // Not truncated if it is empty: ext4 takes that for an old file that gets new content, and
+    // begins to write it to the disk before it is closed.
+    let file = options.write(true).create(true).truncate(false).mode(mode).open(&partial);
+    let written = file.and_then(|mut file| {
+        if file.metadata()?.len() > 0 {
+            file.set_len(0)?;
+        }
+        file.write_all(content)
+    });
     named("write", &partial, written)?;
     Ok(partial)
 }
