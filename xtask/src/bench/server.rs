@@ -45,6 +45,8 @@ impl Server {
         let began = Instant::now();
         loop {
             if let Ok(key) = osb_sys::fs::read_to_string(data.join("api-key"))
+                // It is made first and written then.
+                && !key.is_empty()
                 && Client::new(address, key.trim()).is_healthy().await
             {
                 let key = key.trim().to_owned();
