@@ -1,6 +1,6 @@
 //! What a sandbox is on this host: a directory, a control group, and a process.
 //!
-//! The directory is made first and goes last, so whatever a crash leaves can be found by it:
+//! The directory goes last, so whatever a crash leaves can be found by it, or by the group itself:
 //!
 //! | in `sandboxes/<id>` | what it is |
 //! | --- | --- |
@@ -19,7 +19,10 @@ mod still;
 use std::{
     fs::File,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixListener,
+    },
     path::{Path, PathBuf},
 };
 
@@ -30,7 +33,7 @@ use osb_core::{
 };
 use osb_image::Rootfs;
 use osb_sys::{
-    cgroup::{Group, Limits, Version},
+    cgroup::{Group, Limits, OpenLimits, Version},
     fs::{self, PathError},
     memfd, message,
     rootless::Rights,
@@ -79,9 +82,24 @@ pub(crate) struct State {
 pub(crate) enum Purpose {
     /// From the start.
     Known,
-    /// When somebody asks for such a sandbox, on this channel. Until then there is nothing in the
-    /// sandbox but execd, and its group has no limits.
+    /// When somebody asks for such a sandbox, on this channel.
     Later(OwnedFd),
+}
+
+/// The same, without the channel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum When {
+    Now,
+    Later,
+}
+
+impl Purpose {
+    pub(crate) fn when(&self) -> When {
+        match self {
+            Self::Known => When::Now,
+            Self::Later(_) => When::Later,
+        }
+    }
 }
 
 impl Place {
@@ -90,47 +108,62 @@ impl Place {
         Self { id, directory: directory.join(id.to_string()), group }
     }
 
-    /// Makes the directory and the control group, and everything that the spawner needs to be
-    /// handed: its instructions, the sandbox's files, and what execd is handed, from its [`Boot`]
-    /// on.
-    pub(crate) fn prepare(
+    /// Makes the directory: answers with the sandbox's own files, and where execd is to listen.
+    pub(crate) fn settle(
         &self,
         state: &State,
-        rootfs: &Rootfs,
         disks: &Disks,
-        purpose: Purpose,
-    ) -> Result<(Spawn, Vec<OwnedFd>), PathError> {
-        let at = |name: &str| self.directory.join(name);
-        let named = |name: &str| {
-            let path = at(name);
-            move |error: io::Error| PathError::new("make", path, error)
-        };
+        when: When,
+    ) -> Result<(Files, UnixListener), PathError> {
         fs::create_dir(&self.directory, 0o700)?;
-        match purpose {
-            Purpose::Known => self.write_down(state)?,
-            Purpose::Later(_) => fs::prepare_whole(at(STATE), 0o600)?,
+        match when {
+            When::Now => self.write_down(state)?,
+            When::Later => fs::prepare_whole(self.directory.join(STATE), 0o600)?,
         }
         if disks.rights() == Rights::User {
             self.expect_process()?;
         }
         let own = disks.make(&self.directory, state.disk, state.base)?;
-        self.group.create(&match purpose {
-            Purpose::Known => limits(&state.spec),
-            Purpose::Later(_) => Limits::default(),
+        let listener = unix::listen(&self.directory, SOCKET);
+        let named = |error| PathError::new("make", self.directory.join(SOCKET), error);
+        Ok((own, listener.map_err(named)?))
+    }
+
+    /// Makes the control group: answers with its counters, for execd. Until the sandbox has a purpose
+    /// there is nothing in it but execd, and its group has no limits.
+    pub(crate) fn enclose(
+        &self,
+        state: &State,
+        when: When,
+    ) -> Result<Option<[File; 3]>, PathError> {
+        self.group.create(&match when {
+            When::Now => limits(&state.spec),
+            When::Later => Limits::default(),
         })?;
-        let listener = unix::listen(&self.directory, SOCKET).map_err(named(SOCKET))?;
-        // A sandbox whose use cannot be told is a sandbox all the same.
-        let files = match purpose {
-            Purpose::Known => self.group.counters().ok(),
+        match when {
+            // A sandbox whose use cannot be told is a sandbox all the same.
+            When::Now => Ok(self.group.counters().ok()),
             // What it is handed must be certain when its instructions are written.
-            Purpose::Later(_) => self.group.is_real().then(|| self.group.counters()).transpose()?,
-        };
+            When::Later => self.group.is_real().then(|| self.group.counters()).transpose(),
+        }
+    }
+
+    /// Everything that the spawner needs to be handed of a sandbox that is settled and enclosed: its
+    /// instructions, the sandbox's files, and what execd is handed, from its [`Boot`] on.
+    pub(crate) fn order(
+        &self,
+        state: &State,
+        rootfs: &Rootfs,
+        (own, listener): (Files, UnixListener),
+        counters: Option<[File; 3]>,
+        purpose: Purpose,
+    ) -> Result<(Spawn, Vec<OwnedFd>), PathError> {
         let instructions = match purpose {
-            Purpose::Known => self.instructions(&state.spec, files.is_some())?.into(),
+            Purpose::Known => self.instructions(&state.spec, counters.is_some())?.into(),
             Purpose::Later(channel) => channel,
         };
         let mut handed = vec![own.into(), instructions, listener.into()];
-        handed.extend(files.into_iter().flatten().map(OwnedFd::from));
+        handed.extend(counters.into_iter().flatten().map(OwnedFd::from));
         let spawn = Spawn {
             base: state.base,
             root: RootPlan {
@@ -152,8 +185,9 @@ impl Place {
         state: &State,
         to: &Self,
         channel: &OwnedFd,
+        open: &OpenLimits,
     ) -> Result<(), PathError> {
-        self.group.limit(&limits(&state.spec))?;
+        open.limit(&limits(&state.spec))?;
         self.write_down(state)?;
         fs::rename(&self.directory, &to.directory)?;
         let instructions = to.instructions(&state.spec, self.group.is_real())?;

@@ -2,6 +2,7 @@
 
 mod alarm;
 mod delegated;
+mod limits;
 
 use std::{
     collections::BTreeSet,
@@ -15,13 +16,12 @@ use std::{
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
-pub use self::alarm::Alarm;
+pub use self::{
+    alarm::Alarm,
+    limits::{Limits, OpenLimits},
+};
 
 use crate::fs::{self, PathError};
-
-/// The length of a scheduling period, as the kernel has it if it is not told; limits are given per
-/// period.
-const CPU_PERIOD_US: u64 = 100_000;
 
 /// How this machine arranges its control groups.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,15 +74,6 @@ impl Controllers {
         all.dedup();
         all
     }
-}
-
-/// What a group may use; what is absent is not limited.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
-    pub cpu_millis: Option<u64>,
-    /// Memory and swap together.
-    pub memory_bytes: Option<u64>,
-    pub pids: Option<u32>,
 }
 
 impl Layout {
@@ -243,49 +234,6 @@ impl Group {
             }
             (result, _) => result,
         }
-    }
-
-    /// Limits the group, which must have had no limits before.
-    pub fn limit(&self, limits: &Limits) -> Result<(), PathError> {
-        let quota = limits.cpu_millis.map(|millis| (millis * CPU_PERIOD_US / 1000).max(1000));
-        match self.version {
-            Version::None => {}
-            Version::V1 => {
-                if let Some(quota) = quota {
-                    set(&self.at.cpu, "cpu.cfs_quota_us", quota)?;
-                }
-                if let Some(bytes) = limits.memory_bytes {
-                    set(&self.at.memory, "memory.limit_in_bytes", bytes)?;
-                    // Swap, and what waits in TCP connections, which is the host's otherwise.
-                    // Kernels that do not account for one of them have no such file.
-                    for file in ["memory.memsw.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes"] {
-                        match set(&self.at.memory, file, bytes) {
-                            Err(error) if is_absent(&error) => {}
-                            result => result?,
-                        }
-                    }
-                }
-                if let Some(pids) = limits.pids {
-                    set(&self.at.pids, "pids.max", pids)?;
-                }
-            }
-            Version::V2 => {
-                if let Some(quota) = quota {
-                    set(&self.at.cpu, "cpu.max", format!("{quota} {CPU_PERIOD_US}"))?;
-                }
-                if let Some(bytes) = limits.memory_bytes {
-                    set(&self.at.memory, "memory.max", bytes)?;
-                    match set(&self.at.memory, "memory.swap.max", 0) {
-                        Err(error) if is_absent(&error) => {}
-                        result => result?,
-                    }
-                }
-                if let Some(pids) = limits.pids {
-                    set(&self.at.pids, "pids.max", pids)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// The files into which a process with one thread writes `0` to join the group.

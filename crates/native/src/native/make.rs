@@ -83,11 +83,18 @@ impl Native {
         purpose: Purpose,
     ) -> io::Result<Spawned> {
         let (stages, began) = (&self.inner.stages, tokio::time::Instant::now());
-        let (theirs, ours) = (state.clone(), place.clone());
-        let disks = self.inner.disks.clone();
-        let prepare = move || ours.prepare(&theirs, &rootfs, &disks, purpose);
-        let prepared = self.inner.tasks.spawn_blocking(prepare).await?;
-        let (mut spawn, mut handed) = prepared.map_err(io::Error::other)?;
+        let (when, disks) = (purpose.when(), self.inner.disks.clone());
+        let [(ours, theirs), (our_own, their_own)] =
+            [(); 2].map(|()| (place.clone(), state.clone()));
+        // Side by side: each takes as long as the other.
+        let settling = self.inner.tasks.spawn_blocking(move || ours.settle(&theirs, &disks, when));
+        let enclosing = self.inner.tasks.spawn_blocking(move || our_own.enclose(&their_own, when));
+        // Neither is left alone: what they made may have to be cleared away.
+        let (settled, enclosed) = (settling.await?, enclosing.await?);
+        let settled = settled.map_err(io::Error::other)?;
+        let counters = enclosed.map_err(io::Error::other)?;
+        let order = place.order(state, &rootfs, settled, counters, purpose);
+        let (mut spawn, mut handed) = order.map_err(io::Error::other)?;
         let (plans, volumes) = self.find_volumes(&state.spec).await?;
         spawn.root.volumes = plans;
         handed.extend(volumes);

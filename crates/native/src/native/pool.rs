@@ -18,6 +18,7 @@ use osb_api::SandboxId;
 use osb_core::ImageName;
 use osb_image::Rootfs;
 use osb_sys::{
+    cgroup::OpenLimits,
     fs::{self, PathError},
     process,
     userns::IdBase,
@@ -46,6 +47,8 @@ pub(super) struct Warm {
     /// What its root is made of: the image may be another one by now.
     rootfs: Rootfs,
     spawned: Spawned,
+    /// What it is limited with when it is claimed.
+    limits: OpenLimits,
     /// Where execd waits for its instructions.
     channel: OwnedFd,
     /// Clears it away if it ends before it is claimed.
@@ -62,12 +65,12 @@ impl Warm {
 impl Native {
     /// Makes a warm sandbox the one that `state` describes. If that fails, nothing is left of it.
     pub(super) async fn claim(&self, warm: Warm, state: &State) -> io::Result<()> {
-        let Warm { place: from, spawned, channel, watcher, .. } = warm;
+        let Warm { place: from, spawned, limits, channel, watcher, .. } = warm;
         let began = tokio::time::Instant::now();
         watcher.abort();
         let (place, owned) = (self.place_of(state), state.clone());
         let (ours, to) = (from.clone(), place.clone());
-        let giving = move || ours.give(&owned, &to, &channel);
+        let giving = move || ours.give(&owned, &to, &channel, &limits);
         let given = self.inner.tasks.spawn_blocking(giving).await?;
         if let Err(error) = given {
             self.end(&spawned).await?;

@@ -46,9 +46,11 @@ impl Native {
         let disk = self.inner.config.default_disk;
         let state = State { spec, base, disk, group: Some(self.group_name(id)) };
         let launching = self.launch(&place, &state, rootfs.clone(), Purpose::Later(theirs));
-        let launched =
-            launching.await.and_then(|spawned| Ok((spawned.pidfd.try_clone()?, spawned)));
-        let (process, spawned) = match launched {
+        let launched = launching.await.and_then(|spawned| {
+            let limits = place.group.open_limits().map_err(io::Error::other)?;
+            Ok((spawned.pidfd.try_clone()?, limits, spawned))
+        });
+        let (process, limits, spawned) = match launched {
             Ok(launched) => launched,
             Err(error) => {
                 self.clear(&place).await?;
@@ -64,7 +66,7 @@ impl Native {
             }
         });
         let watcher = watching.abort_handle();
-        let warm = Warm { place, base, rootfs, spawned, channel, watcher };
+        let warm = Warm { place, base, rootfs, spawned, limits, channel, watcher };
         match self.inner.pools.add(image, warm) {
             Ok(()) => Ok(()),
             Err(warm) => self.discard(*warm).await,
