@@ -67,6 +67,13 @@ pub enum Instructions {
 }
 
 impl Instructions {
+    /// Those of the native runtime, if this process was started by it, which it says in one word. To
+    /// understand that takes none of what explains arguments to people, and no time.
+    pub fn of_runtime() -> Option<Result<Self, StartError>> {
+        let is_it = std::env::args_os().skip(1).eq(["--boot"]);
+        is_it.then(|| Descriptors::take().map(Self::Descriptors))
+    }
+
     /// Waits until they are here. Nobody is served before.
     pub(crate) fn wait(self) -> Result<Start, StartError> {
         match self {

@@ -32,18 +32,24 @@ fn main() -> ExitCode {
     osb_sys::memory::share_one_heap();
     // Many connections and commands need many descriptors; with fewer execd works as well.
     drop(osb_sys::rlimit::raise());
-    let args = Args::from_process();
-    if let Some(serve) = args.isolator() {
-        return match serve() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                // With nobody to read it there is nobody to tell.
-                drop(writeln!(stderr(), "execd: the isolator {}", Chain(&error)));
-                ExitCode::FAILURE
-            }
-        };
-    }
-    let started = args.instructions().and_then(|instructions| {
+    let instructions = Instructions::of_runtime();
+    let instructions = if let Some(instructions) = instructions {
+        instructions
+    } else {
+        let args = Args::from_process();
+        if let Some(serve) = args.isolator() {
+            return match serve() {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    // With nobody to read it there is nobody to tell.
+                    drop(writeln!(stderr(), "execd: the isolator {}", Chain(&error)));
+                    ExitCode::FAILURE
+                }
+            };
+        }
+        args.instructions()
+    };
+    let started = instructions.and_then(|instructions| {
         hidden.map_err(|error| StartError::Hide(error.into()))?;
         run(instructions)
     });
