@@ -5,8 +5,8 @@ use std::{
     io::Read,
     net::SocketAddrV4,
     os::{
-        fd::OwnedFd,
-        unix::{fs::FileTypeExt, net::UnixListener},
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixListener,
     },
     path::PathBuf,
     time::Duration,
@@ -17,6 +17,7 @@ use osb_core::{
     agent::{BOOT_FD, Boot, LISTEN_FD},
 };
 use osb_sys::{fs::PathError, inherited, message};
+use rustix::fs::{FileType, fstat};
 
 use crate::{
     command::Settings,
@@ -72,6 +73,14 @@ impl Instructions {
     pub fn of_runtime() -> Option<Result<Self, StartError>> {
         let is_it = std::env::args_os().skip(1).eq(["--boot"]);
         is_it.then(|| Descriptors::take().map(Self::Descriptors))
+    }
+
+    /// Whether somebody is yet to decide what this process is for.
+    pub(crate) fn come_later(&self) -> bool {
+        match self {
+            Self::Here(_) => false,
+            Self::Descriptors(descriptors) => is_channel(&descriptors.instructions),
+        }
     }
 
     /// Waits until they are here. Nobody is served before.
@@ -186,10 +195,14 @@ impl Descriptors {
     }
 }
 
+fn is_channel(file: impl AsFd) -> bool {
+    let kind = fstat(file).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    matches!(kind, Ok(FileType::Socket))
+}
+
 /// Reads the instructions: from a file, or from one that is yet to be sent if `from` is a channel.
 fn read(from: File) -> Result<Boot, StartError> {
-    let is_channel = from.metadata().map_err(StartError::Read)?.file_type().is_socket();
-    let mut file = if is_channel {
+    let mut file = if is_channel(&from) {
         let sent = message::receive::<()>(&from).map_err(StartError::Read)?;
         let sent = sent.and_then(|((), fds)| fds.into_iter().next());
         File::from(sent.ok_or(StartError::Unclaimed)?)

@@ -11,13 +11,14 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     boot::{Instructions, Listen, Start, StartError},
-    command::Commands,
+    command::{Commands, Settings},
     entrypoint::{Entrypoint, Outlets, Process},
     environment::Environment,
-    isolated::Isolation,
+    isolated::{self, Isolation},
     log::{Level, Log},
     metrics::Meter,
     outlet::{Flushed, Outlet},
+    practice,
     proxy::Proxy,
     reaper::Reaper,
     rest::Rest,
@@ -57,12 +58,38 @@ pub(crate) struct Daemon {
     pub(crate) ending: CancellationToken,
 }
 
+impl Daemon {
+    /// One that everybody may call, with nothing in it.
+    pub(crate) fn bare(environment: Environment, meter: Meter) -> Self {
+        Self {
+            token: None,
+            environment,
+            watches: Arc::new(Semaphore::new(WATCHES)),
+            reaper: Reaper::default(),
+            commands: Commands::new(Settings::default()),
+            sessions: Sessions::default(),
+            meter,
+            entrypoint: None,
+            log: Log::new(Level::Nothing, None),
+            terminals: Terminals::default(),
+            isolation: Isolation::new(isolated::Source::Nobody),
+            proxy: Proxy::new(),
+            rest: Rest::default(),
+            tasks: TaskTracker::new(),
+            ending: CancellationToken::new(),
+        }
+    }
+}
+
 /// Serves until the entrypoint ends or, without one, a signal asks for the end; the result is the
 /// exit code.
 pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
     let mut children = signal(SignalKind::child()).map_err(StartError::Runtime)?;
     let mut signals = Signals::hear().map_err(StartError::Runtime)?;
     let routes = routes::table();
+    if instructions.come_later() {
+        drop(practice::answer(&routes, &mut children).await);
+    }
     // All that takes time and needs no instructions is done by now. Nothing else runs in this
     // event loop yet, so it may be held up.
     let Start {
@@ -103,20 +130,11 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
 
     let daemon = Arc::new(Daemon {
         token,
-        environment,
-        watches: Arc::new(Semaphore::new(WATCHES)),
-        reaper: Reaper::default(),
         commands: Commands::new(commands),
-        sessions: Sessions::default(),
-        meter,
         entrypoint: entrypoint.map(Entrypoint::new),
         log: Log::new(log_level, log),
-        terminals: Terminals::default(),
         isolation: Isolation::new(isolation),
-        proxy: Proxy::new(),
-        rest: Rest::default(),
-        tasks: TaskTracker::new(),
-        ending: CancellationToken::new(),
+        ..Daemon::bare(environment, meter)
     });
     let outlets = Outlets { stdout, stderr };
     let main = daemon.entrypoint.as_ref().map(|main| main.start(&daemon, outlets)).transpose();

@@ -26,6 +26,7 @@ mod log;
 mod metrics;
 mod outlet;
 mod output;
+mod practice;
 mod program;
 mod proxy;
 mod reaper;

@@ -126,12 +126,12 @@ enum Next {
 }
 
 /// Answers the requests of one connection.
-fn converse<S>(
+pub(crate) fn converse<S>(
     stream: S,
     peer: Option<Peer>,
     daemon: &Arc<Daemon>,
     routes: &Router,
-    place: OwnedSemaphorePermit,
+    place: impl Send + 'static,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
