@@ -3,6 +3,7 @@
 mod errors;
 mod files;
 mod graph;
+mod sentences;
 mod text;
 
 use std::{fmt, process::ExitCode};
@@ -45,6 +46,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let mut findings = files::check(&files);
     findings.extend(text::check(&files));
     findings.extend(errors::check(osb_api::codes::ALL, &files));
+    findings.extend(sentences::check(&files));
     findings.extend(graph.check());
     findings.sort();
 
