@@ -45,14 +45,14 @@ fn judge(limit_of: impl Fn(&str) -> Option<u64>) -> Outcome {
     if low.is_empty() {
         return Outcome::Ok("more than one sandbox can use up".to_owned());
     }
-    let join = |texts: Vec<String>, between| texts.join(between);
     let found = low.iter().map(|(counter, limit)| format!("{limit} {} for all", counter.what));
-    let found = join(found.collect(), ", ");
+    let found = found.collect::<Vec<_>>().join(", ");
     let raised =
         low.iter().map(|(counter, _)| format!("{}={}", counter.setting, counter.of_one * 16));
+    let raised = raised.collect::<Vec<_>>().join(" ");
     Outcome::Weaker {
         found: format!("{found}: one sandbox can leave none to the others"),
-        remedy: format!("raise what is low: sysctl -w {}", join(raised.collect(), " ")),
+        remedy: format!("raise what is low: sysctl -w {raised}"),
     }
 }
 

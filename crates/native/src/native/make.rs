@@ -84,11 +84,11 @@ impl Native {
     ) -> io::Result<Spawned> {
         let (stages, began) = (&self.inner.stages, tokio::time::Instant::now());
         let (when, disks) = (purpose.when(), self.inner.disks.clone());
-        let [(ours, theirs), (our_own, their_own)] =
-            [(); 2].map(|()| (place.clone(), state.clone()));
         // Side by side: each takes as long as the other.
+        let (ours, theirs) = (place.clone(), state.clone());
         let settling = self.inner.tasks.spawn_blocking(move || ours.settle(&theirs, &disks, when));
-        let enclosing = self.inner.tasks.spawn_blocking(move || our_own.enclose(&their_own, when));
+        let (ours, theirs) = (place.clone(), state.clone());
+        let enclosing = self.inner.tasks.spawn_blocking(move || ours.enclose(&theirs, when));
         // Neither is left alone: what they made may have to be cleared away.
         let (settled, enclosed) = (settling.await?, enclosing.await?);
         let settled = settled.map_err(io::Error::other)?;
