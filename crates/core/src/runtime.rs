@@ -1,4 +1,8 @@
-use std::{net::TcpStream, os::unix::net::UnixStream, time::Duration};
+use std::{
+    net::{TcpListener, TcpStream, UdpSocket},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
@@ -73,6 +77,36 @@ pub trait Runtime: Send + Sync + 'static {
     fn volumes(&self) -> Option<&dyn Volumes> {
         None
     }
+
+    /// The power to answer for everything that a sandbox sends, if this runtime has it.
+    fn network(&self) -> Option<&dyn Network> {
+        None
+    }
+}
+
+/// The power to answer for everything that a sandbox sends into the network. Where nobody does,
+/// nothing leaves.
+#[async_trait]
+pub trait Network: Send + Sync {
+    /// The sockets of a sandbox at which everything arrives that it sends to others than itself.
+    ///
+    /// What it sent since it began is not lost as long as nobody asked before. Whoever asks again,
+    /// as a restarted server does, gets new ones; the earlier ones must be closed by then.
+    async fn outlets(&self, id: SandboxId) -> Result<Outlets, RuntimeError>;
+}
+
+/// Where everything arrives that a sandbox sends. All are in non-blocking mode and in the network
+/// namespace of the sandbox.
+#[derive(Debug)]
+pub struct Outlets {
+    /// Takes every connection, of both families. The local address of one that is taken is where
+    /// the sandbox wanted to go.
+    pub streams: TcpListener,
+    /// Receives every datagram, of both families, with its destination as ancillary data.
+    pub datagrams: UdpSocket,
+    /// Raw sockets that send whole packets of IPv4 and IPv6 to the sandbox: an answer comes from
+    /// where the question went.
+    pub answers: (OwnedFd, OwnedFd),
 }
 
 /// The power to stop a sandbox with its memory kept, and to continue it.

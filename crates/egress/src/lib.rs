@@ -1,0 +1,12 @@
+//! What leaves a sandbox.
+//!
+//! A sandbox has no wire: whatever it sends arrives at sockets that the server opened inside its
+//! network namespace. This crate answers there. It gives every name an address of its own, so that a
+//! connection says exactly whom it is for; it asks the [`Policy`], resolves and dials itself, and
+//! passes bytes on. Where nothing answers, nothing leaves.
+
+mod name;
+mod ruling;
+
+pub use name::{BadName, Name};
+pub use ruling::{By, Guarded, Ruling, Verdict};
