@@ -12,17 +12,30 @@ pub struct Credential {
     pub source: CredentialSource,
 }
 
-/// Where the secret comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Where the secret comes from: the secret itself, or what the operator keeps it under.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CredentialSource {
     #[serde(rename = "type", default, deserialize_with = "null::or_default")]
     pub kind: SourceType,
-    /// The secret itself; not empty.
-    pub value: Secret,
+    /// `inline`: the secret itself; not empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Secret>,
+    /// `env`: the name of the variable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// `file`: the file, below the operator's directory. `vault`: what to read, as in
+    /// `secret/data/github`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// `vault`: which field of what is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
 }
 
+/// All but the first are references, which the server follows when a request needs the secret, and
+/// only where its operator allows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -31,6 +44,12 @@ pub enum SourceType {
     #[default]
     #[serde(alias = "")]
     Inline,
+    /// In the environment of the server.
+    Env,
+    /// In a file of the server's host.
+    File,
+    /// In a store that speaks the HTTP API of HashiCorp Vault.
+    Vault,
 }
 
 /// What can be read of a credential.
@@ -60,13 +79,17 @@ mod tests {
             assert_eq!(source(json!({"type": kind, "value": "s"})).ok(), Some(SourceType::Inline));
         }
         assert_eq!(source(json!({"value": "s"})).ok(), Some(SourceType::Inline));
-        assert!(source(json!({"type": "file", "value": "s"})).is_err());
+        for (kind, read) in [("env", SourceType::Env), ("vault", SourceType::Vault)] {
+            assert_eq!(source(json!({"type": kind, "path": "p"})).ok(), Some(read));
+        }
+        assert!(source(json!({"type": "keychain", "value": "s"})).is_err());
         assert!(source(json!({"value": "s", "ttl": 1})).is_err());
     }
 
     #[test]
     fn a_secret_does_not_print() {
-        let source = CredentialSource { kind: SourceType::Inline, value: Secret::new("hunter2") };
+        let source =
+            CredentialSource { value: Some(Secret::new("hunter2")), ..CredentialSource::default() };
         let credential = Credential { name: "n".to_owned(), source };
         assert!(!format!("{credential:?}").contains("hunter2"));
     }

@@ -1,8 +1,10 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroize;
 
-/// A secret as it travels in a request. It prints as dots, so that no log can hold it.
+/// A secret as it travels in a request. It prints as dots, so that no log can hold it, and is wiped
+/// when it goes.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(transparent)]
@@ -17,6 +19,12 @@ impl Secret {
     /// The secret itself, for the one place that uses it.
     pub fn reveal(&self) -> &str {
         &self.0
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
     }
 }
 
