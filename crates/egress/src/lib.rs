@@ -7,6 +7,7 @@
 
 mod name;
 mod ruling;
+pub mod vault;
 
 pub use name::{BadName, Name};
 pub use ruling::{By, Guarded, Ruling, Verdict};

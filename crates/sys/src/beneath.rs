@@ -2,7 +2,8 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    io,
+    fs::File,
+    io::{self, Read},
     os::{
         fd::{AsFd, OwnedFd},
         unix::ffi::OsStringExt,
@@ -12,11 +13,13 @@ use std::{
 
 use rustix::{
     fs::{
-        Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat, mkdirat,
-        openat, openat2, readlinkat,
+        CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat,
+        mkdirat, openat, openat2, readlinkat,
     },
     io::Errno,
 };
+
+use crate::fs::PathError;
 
 /// How many directories and links a way may have.
 const MAX_STEPS: usize = 512;
@@ -25,10 +28,32 @@ const MAX_STEPS: usize = 512;
 /// they stay below; one that leads out is an error, and so is a path with `..` that does.
 pub fn open(directory: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    open_as(directory, path, OFlags::PATH)
+}
+
+/// The content of the ordinary file of at most `limit` bytes at `path` below `directory`. Links are
+/// followed as [`open`] does.
+pub fn read(directory: &Path, path: &Path, limit: usize) -> Result<Vec<u8>, PathError> {
+    let content = || {
+        let around = openat(CWD, directory, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        // Opening a pipe would otherwise wait for somebody to write to it.
+        let file = File::from(open_as(around, path, OFlags::RDONLY | OFlags::NONBLOCK)?);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() || metadata.len() > limit as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not an ordinary, small file"));
+        }
+        let mut content = Vec::with_capacity(limit);
+        file.take(limit as u64).read_to_end(&mut content)?;
+        Ok(content)
+    };
+    content().map_err(|source| PathError::new("read", directory.join(path), source))
+}
+
+fn open_as(directory: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let below = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     // The kernel gives up with AGAIN when something was renamed meanwhile.
     for _ in 0..32 {
-        match openat2(&directory, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), below) {
+        match openat2(&directory, path, flags | OFlags::CLOEXEC, Mode::empty(), below) {
             Err(Errno::AGAIN) => {}
             result => return Ok(result?),
         }
@@ -125,8 +150,6 @@ fn is_empty(directory: &OwnedFd) -> io::Result<bool> {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use rustix::fs::CWD;
-
     use super::*;
 
     fn place() -> (tempfile::TempDir, OwnedFd) {
@@ -157,6 +180,22 @@ mod tests {
         for path in ["..", "../out", "outer", "outer/secret", "absolute", "a/../../out", "/etc"] {
             assert!(open(&directory, Path::new(path)).is_err(), "{path} was opened");
             assert!(open_or_make(&directory, Path::new(path)).is_err(), "{path} was opened");
+        }
+    }
+
+    #[test]
+    fn only_ordinary_files_below_are_read() {
+        let (root, _) = place();
+        let inside = root.path().join("in");
+        crate::fs::write(inside.join("a/token"), "hunter2").unwrap();
+        crate::fs::symlink("a/token", inside.join("inner")).unwrap();
+        crate::fs::symlink("../out/secret", inside.join("outer")).unwrap();
+        for path in ["a/token", "inner"] {
+            assert_eq!(read(&inside, Path::new(path), 7).unwrap(), b"hunter2");
+        }
+        assert!(read(&inside, Path::new("inner"), 6).is_err());
+        for path in ["outer", "../out/secret", "/etc/hostname", "a", "missing", ""] {
+            assert!(read(&inside, Path::new(path), 99).is_err(), "{path} was read");
         }
     }
 

@@ -1,0 +1,101 @@
+use std::collections::BTreeMap;
+
+use osb_api::egress::Binding;
+use serde_json::{Value, from_value, json};
+
+use super::*;
+use crate::vault::binding::normalise;
+
+fn bound(name: &str, requests: &Value) -> Arc<Bound> {
+    let binding = json!({"name": name, "match": requests, "auth": {"type": "passthrough"}});
+    let binding = normalise(from_value::<Binding>(binding).unwrap()).unwrap();
+    Arc::new(Bound::new(&binding, &BTreeMap::new(), &Arc::default()).unwrap())
+}
+
+fn active(bindings: &[(&str, Value)]) -> Active {
+    Active::new(bindings.iter().map(|(name, requests)| bound(name, requests)).collect())
+}
+
+fn find(active: &Active, scheme: Scheme, host: &str, method: &Method, target: &str) -> String {
+    match active.find(scheme, &Name::parse(host).unwrap(), method, target) {
+        Found::None => "none".to_owned(),
+        Found::One(bound) => bound.name().to_owned(),
+        Found::Ambiguous => "ambiguous".to_owned(),
+        Found::Unsafe => "unsafe".to_owned(),
+    }
+}
+
+#[test]
+fn scheme_host_method_and_path_must_all_fit() {
+    let active = active(&[("b", json!({"hosts": ["a.example.com"], "paths": ["/v1/*"]}))]);
+    let at = |scheme, host, method, target| find(&active, scheme, host, method, target);
+    assert_eq!(at(Scheme::Https, "a.example.com", &Method::GET, "/v1/x?q=/../"), "b");
+    assert_eq!(at(Scheme::Http, "a.example.com", &Method::GET, "/v1/x"), "none");
+    assert_eq!(at(Scheme::Https, "example.com", &Method::GET, "/v1/x"), "none");
+    assert_eq!(at(Scheme::Https, "a.example.com", &Method::GET, "/v2/x"), "none");
+    for method in [&Method::HEAD, &Method::OPTIONS, &Method::CONNECT] {
+        assert_eq!(at(Scheme::Https, "a.example.com", method, "/v1/x"), "none");
+    }
+    let host = Name::parse("a.example.com").unwrap();
+    assert!(active.binds(Scheme::Https, &host) && !active.binds(Scheme::Http, &host));
+}
+
+#[test]
+fn a_wildcard_is_for_every_name_below_and_not_the_domain_itself() {
+    let active = active(&[("b", json!({"hosts": ["*.example.com"]}))]);
+    for (host, expected) in [
+        ("a.example.com", "b"),
+        ("a.b.example.com", "b"),
+        ("example.com", "none"),
+        ("badexample.com", "none"),
+    ] {
+        assert_eq!(find(&active, Scheme::Https, host, &Method::GET, "/"), expected, "{host}");
+    }
+}
+
+#[test]
+fn an_exact_host_goes_before_a_wildcard_as_far_as_it_fits() {
+    let active = active(&[
+        ("exact", json!({"hosts": ["a.example.com"], "paths": ["/x"]})),
+        ("wild", json!({"hosts": ["*.example.com", "*.a.example.com"]})),
+    ]);
+    let at = |host, target| find(&active, Scheme::Https, host, &Method::GET, target);
+    assert_eq!(at("a.example.com", "/x"), "exact");
+    assert_eq!(at("a.example.com", "/y"), "wild");
+    assert_eq!(at("b.a.example.com", "/x"), "wild");
+    assert_eq!(active.collision(), None);
+}
+
+#[test]
+fn two_bindings_for_one_request_are_found_out_both_ways() {
+    let hosts = json!({"hosts": ["*.example.com"]});
+    let nested = json!({"hosts": ["*.a.example.com"], "paths": ["/x/*"]});
+    let active = active(&[("one", hosts), ("two", nested)]);
+    assert_eq!(active.collision(), Some(("one", "two")));
+    assert_eq!(find(&active, Scheme::Https, "b.a.example.com", &Method::GET, "/x/"), "ambiguous");
+    let apart = [
+        ("one", json!({"hosts": ["a.example.com"], "methods": ["GET"]})),
+        ("two", json!({"hosts": ["a.example.com"], "methods": ["post"]})),
+        ("three", json!({"hosts": ["a.example.com"], "schemes": ["http"]})),
+    ];
+    assert_eq!(self::active(&apart).collision(), None);
+}
+
+#[test]
+fn a_path_that_means_something_else_to_a_server_goes_nowhere() {
+    let active = active(&[
+        ("repos", json!({"hosts": ["a.example.com"], "paths": ["/repos/*"]})),
+        ("exact", json!({"hosts": ["a.example.com"], "paths": ["/a%2Fb"]})),
+    ]);
+    let at = |target| find(&active, Scheme::Https, "a.example.com", &Method::GET, target);
+    assert_eq!(at("/repos/../admin"), "unsafe");
+    assert_eq!(at("/repos/%2e%2e/admin"), "unsafe");
+    assert_eq!(at("/repos/..%2fadmin"), "unsafe");
+    assert_eq!(at("/repos/a%252fb"), "unsafe");
+    assert_eq!(at("/repos/a\\b"), "unsafe");
+    assert_eq!(at("/repos/group%2Fproject"), "repos");
+    assert_eq!(at("/repos%2Fa"), "none");
+    // Once the slash is written out no binding is for it.
+    assert_eq!(at("/a%2Fb"), "unsafe");
+    assert_eq!(at("/x/../repos/a"), "none");
+}
