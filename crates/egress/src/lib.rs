@@ -5,9 +5,14 @@
 //! connection says exactly whom it is for; it asks the [`Policy`], resolves and dials itself, and
 //! passes bytes on. Where nothing answers, nothing leaves.
 
+mod guard;
 mod name;
+mod operator;
+mod policy;
 mod ruling;
 pub mod vault;
 
 pub use name::{BadName, Name};
+pub use operator::{Operator, OperatorError, RawOperator, Reach};
+pub use policy::{BadTarget, Policy, PolicyError, merge, remove};
 pub use ruling::{By, Guarded, Ruling, Verdict};

@@ -21,6 +21,7 @@ pub mod memory;
 pub mod message;
 pub mod mount;
 pub mod netns;
+pub mod own_address;
 pub mod process;
 pub mod quota;
 pub mod ready;

@@ -1,11 +1,12 @@
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::null;
 
-/// What a sandbox may reach.
+/// What a sandbox may reach. Keys that are not known are refused: what would be a restriction
+/// elsewhere must not be none here.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NetworkPolicy {
     /// What happens to destinations that no rule names; `deny` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -18,6 +19,7 @@ pub struct NetworkPolicy {
 /// One destination and what happens to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
 pub struct NetworkRule {
     pub action: NetworkAction,
     /// A host name, `*.domain`, an address or a range of addresses.
@@ -26,14 +28,43 @@ pub struct NetworkRule {
         schema(min_length = 1, examples("pypi.org", "*.example.com", "192.0.2.0/24"))
     )]
     pub target: String,
+    /// The ports that the rule is about; all if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schema(min_items = 1, max_items = 64, examples(json!([443, 5432])))
+    )]
+    pub ports: Option<Vec<u16>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+impl NetworkRule {
+    /// A rule about all ports of `target`.
+    pub fn new(action: NetworkAction, target: impl Into<String>) -> Self {
+        Self { action, target: target.into(), ports: None }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkAction {
     Allow,
     Deny,
+}
+
+/// In any case and with space around it, and blank as `deny`, as other servers read it.
+impl<'de> Deserialize<'de> for NetworkAction {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.trim().to_ascii_lowercase().as_str() {
+            "allow" => Ok(Self::Allow),
+            "deny" | "" => Ok(Self::Deny),
+            _ => Err(de::Error::custom(format!(
+                "an action is `allow` or `deny`, and {:?} is neither",
+                text.chars().take(64).collect::<String>()
+            ))),
+        }
+    }
 }
 
 /// A sandbox's policy and how it is enforced.
@@ -49,4 +80,47 @@ pub struct NetworkPolicyStatus {
     pub enforcement_mode: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json, to_value};
+
+    use super::*;
+
+    #[test]
+    fn actions_are_read_as_people_write_them() {
+        for (text, action) in [
+            ("allow", NetworkAction::Allow),
+            (" Allow ", NetworkAction::Allow),
+            ("DENY", NetworkAction::Deny),
+            ("", NetworkAction::Deny),
+        ] {
+            assert_eq!(from_value::<NetworkAction>(json!(text)).unwrap(), action, "{text:?}");
+        }
+        let error = from_value::<NetworkAction>(json!("permit")).unwrap_err().to_string();
+        assert!(error.contains("\"permit\""), "{error}");
+        assert!(from_value::<NetworkPolicy>(json!({"defaultAction": "none"})).is_err());
+    }
+
+    #[test]
+    fn what_would_be_a_restriction_elsewhere_is_not_ignored() {
+        for rule in [
+            json!({"action": "allow", "target": "a.example", "methods": ["GET"]}),
+            json!({"action": "allow", "target": "a.example", "port": [80]}),
+            json!({"action": "allow", "target": "a.example", "ports": ["80"]}),
+            json!({"action": "allow", "target": "a.example", "ports": [65536]}),
+        ] {
+            assert!(from_value::<NetworkRule>(rule.clone()).is_err(), "{rule} was accepted");
+        }
+        assert!(from_value::<NetworkPolicy>(json!({"default": "deny"})).is_err());
+    }
+
+    #[test]
+    fn only_rules_with_ports_show_them() {
+        let rule = NetworkRule::new(NetworkAction::Allow, "a.example");
+        assert_eq!(to_value(&rule).unwrap(), json!({"action": "allow", "target": "a.example"}));
+        let rule = NetworkRule { ports: Some(vec![443]), ..rule };
+        assert_eq!(to_value(rule).unwrap()["ports"], json!([443]));
+    }
 }

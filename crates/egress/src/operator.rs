@@ -1,0 +1,174 @@
+//! What the operator says about all sandboxes: the table `[egress]` of the configuration file.
+
+use std::{net::IpAddr, sync::Arc};
+
+use serde::Deserialize;
+
+use crate::{
+    Guarded, Name, Verdict,
+    guard::{self, Block, Host},
+    policy::{
+        BadTarget,
+        range::Range,
+        rules::{Rules, Scope},
+        target::Target,
+    },
+};
+
+/// The most rules that a policy has if the operator does not say.
+const DEFAULT_MAX_RULES: usize = 4096;
+/// The most that the operator may allow: every change reads and writes all of them.
+const MOST_RULES: usize = 65_536;
+
+/// The table `[egress]`, as written.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RawOperator {
+    /// What sandboxes without a policy reach: the `public` Internet if absent, or nothing with
+    /// `deny`. Since 0.1.
+    #[serde(default)]
+    pub default: Reach,
+    /// Names, `*.domain`s, addresses and ranges that every sandbox reaches, whatever its policy
+    /// says. Since 0.1.
+    #[serde(default)]
+    pub allow: Vec<String>,
+    /// Those that none reaches, whatever its policy or `allow` says. Since 0.1.
+    #[serde(default)]
+    pub deny: Vec<String>,
+    /// Names and `*.domain`s that may lead to private addresses, and private addresses and ranges
+    /// that names may lead to. Since 0.1.
+    #[serde(default)]
+    pub allow_private: Vec<String>,
+    /// The most rules of a policy; 4096 if absent. Since 0.1.
+    pub max_rules: Option<usize>,
+}
+
+/// What a sandbox without a policy reaches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reach {
+    /// Public addresses, by name or not.
+    #[default]
+    Public,
+    /// Nothing.
+    Deny,
+}
+
+/// What the operator wrote, checked. Copies share it.
+#[derive(Debug, Clone, Default)]
+pub struct Operator(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    reach: Reach,
+    /// The denials before the permissions.
+    rules: Rules,
+    /// What may lead to private addresses: rules whose names and domains count alone.
+    opened: Rules,
+    opened_ranges: Vec<Range>,
+    max_rules: usize,
+    host: Host,
+}
+
+/// Settings that cannot be meant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OperatorError {
+    #[error("egress.{key} cannot have {target:?}: {problem}")]
+    Target { key: &'static str, target: String, problem: BadTarget },
+    #[error("egress.max-rules must be 1 to {MOST_RULES}")]
+    MaxRules,
+}
+
+impl Operator {
+    pub fn new(raw: &RawOperator) -> Result<Self, OperatorError> {
+        Self::on(raw, Host::default())
+    }
+
+    pub(crate) fn on(raw: &RawOperator, host: Host) -> Result<Self, OperatorError> {
+        let max_rules = raw.max_rules.unwrap_or(DEFAULT_MAX_RULES);
+        if !(1..=MOST_RULES).contains(&max_rules) {
+            return Err(OperatorError::MaxRules);
+        }
+        let mut rules = Rules::default();
+        for (key, verdict, list) in
+            [("deny", Verdict::Deny, &raw.deny), ("allow", Verdict::Allow, &raw.allow)]
+        {
+            for text in list {
+                let target = parse(key, text)?;
+                rules.push(verdict, text, target, Scope::default());
+            }
+        }
+        let (mut opened, mut opened_ranges) = (Rules::default(), Vec::new());
+        for text in &raw.allow_private {
+            match parse("allow-private", text)? {
+                Target::Range(range) => {
+                    if !guard::could_hold(range) {
+                        return Err(wrong("allow-private", text, BadTarget::Public));
+                    }
+                    opened_ranges.push(range);
+                }
+                target @ (Target::Name(_) | Target::Below(_)) => {
+                    opened.push(Verdict::Allow, text, target, Scope::default());
+                }
+            }
+        }
+        let reach = raw.default;
+        Ok(Self(Arc::new(Parts { reach, rules, opened, opened_ranges, max_rules, host })))
+    }
+
+    /// What a sandbox without a policy reaches.
+    pub fn reach(&self) -> Reach {
+        self.0.reach
+    }
+
+    pub(crate) fn max_rules(&self) -> usize {
+        self.0.max_rules
+    }
+
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.0.rules
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.0.host
+    }
+
+    /// Whether a name may lead to guarded addresses of this kind. The host itself and metadata must
+    /// be written out as addresses.
+    pub(crate) fn opens(&self, name: &Name, kind: Guarded) -> bool {
+        match kind {
+            Guarded::Private | Guarded::LinkLocal | Guarded::Special => {
+                self.0.opened.name(name).is_some()
+            }
+            Guarded::Host | Guarded::Metadata => false,
+        }
+    }
+
+    /// Whether an address is guarded no more, in any of its forms.
+    pub(crate) fn opens_block(&self, forms: &[IpAddr], block: Block) -> bool {
+        self.0.opened_ranges.iter().any(|range| {
+            block.range.holds(*range) && forms.iter().any(|form| range.contains(*form))
+        })
+    }
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self {
+            reach: Reach::Public,
+            rules: Rules::default(),
+            opened: Rules::default(),
+            opened_ranges: Vec::new(),
+            max_rules: DEFAULT_MAX_RULES,
+            host: Host::default(),
+        }
+    }
+}
+
+fn parse(key: &'static str, text: &str) -> Result<Target, OperatorError> {
+    Target::parse(text).map_err(|problem| wrong(key, text, problem))
+}
+
+fn wrong(key: &'static str, text: &str, problem: BadTarget) -> OperatorError {
+    OperatorError::Target { key, target: text.to_owned(), problem }
+}

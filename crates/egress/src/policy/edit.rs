@@ -1,0 +1,99 @@
+//! Changes to a policy, as clients ask for them.
+
+use std::collections::HashSet;
+
+use osb_api::lifecycle::{NetworkPolicy, NetworkRule};
+
+/// Puts `incoming` in front and drops earlier rules with the same targets. Of incoming rules that
+/// say the same target twice, the first counts.
+pub fn merge(policy: &NetworkPolicy, incoming: &[NetworkRule]) -> NetworkPolicy {
+    let targets: HashSet<_> = incoming.iter().map(|rule| key(&rule.target)).collect();
+    let mut said = HashSet::new();
+    let fresh = incoming.iter().filter(|rule| {
+        let target = key(&rule.target);
+        !said.contains(&(target.clone(), None)) && said.insert((target, rule.ports.as_ref()))
+    });
+    let kept = policy.egress.iter().filter(|rule| !targets.contains(&key(&rule.target)));
+    NetworkPolicy {
+        default_action: policy.default_action,
+        egress: fresh.chain(kept).cloned().collect(),
+    }
+}
+
+/// Drops the rules with these targets. `None` if there is none.
+pub fn remove(policy: &NetworkPolicy, targets: &[String]) -> Option<NetworkPolicy> {
+    let targets: HashSet<_> = targets.iter().map(|target| key(target)).collect();
+    let kept = policy.egress.iter().filter(|rule| !targets.contains(&key(&rule.target)));
+    let kept: Vec<_> = kept.cloned().collect();
+    (kept.len() < policy.egress.len())
+        .then_some(NetworkPolicy { default_action: policy.default_action, egress: kept })
+}
+
+/// What makes two targets the same: case, the space around them and a dot at the end do not count.
+fn key(target: &str) -> String {
+    let target = target.trim();
+    target.strip_suffix('.').unwrap_or(target).to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    fn policy(value: serde_json::Value) -> NetworkPolicy {
+        from_value(value).unwrap()
+    }
+
+    fn rules(value: serde_json::Value) -> Vec<NetworkRule> {
+        from_value(value).unwrap()
+    }
+
+    #[test]
+    fn incoming_rules_come_first_and_replace_their_targets() {
+        let before = policy(json!({"defaultAction": "allow", "egress": [
+            {"action": "deny", "target": "A.example"},
+            {"action": "allow", "target": "b.example"},
+        ]}));
+        let after = merge(
+            &before,
+            &rules(json!([
+                {"action": "allow", "target": "c.example"},
+                {"action": "allow", "target": " a.example. "},
+                {"action": "deny", "target": "C.EXAMPLE"},
+            ])),
+        );
+        let expected = policy(json!({"defaultAction": "allow", "egress": [
+            {"action": "allow", "target": "c.example"},
+            {"action": "allow", "target": " a.example. "},
+            {"action": "allow", "target": "b.example"},
+        ]}));
+        assert_eq!(after, expected);
+    }
+
+    #[test]
+    fn one_target_may_have_several_rules_for_different_ports() {
+        let before = policy(json!({"egress": [{"action": "deny", "target": "db.example"}]}));
+        let incoming = rules(json!([
+            {"action": "allow", "target": "db.example", "ports": [5432]},
+            {"action": "allow", "target": "db.example", "ports": [6379]},
+            {"action": "deny", "target": "db.example", "ports": [6379]},
+            {"action": "deny", "target": "db.example"},
+            {"action": "allow", "target": "db.example", "ports": [80]},
+        ]));
+        let after = merge(&before, &incoming);
+        let kept = [0, 1, 3].map(|kept: usize| incoming[kept].clone());
+        assert_eq!(after.egress, kept);
+    }
+
+    #[test]
+    fn deleting_what_is_not_there_changes_nothing() {
+        let before = policy(json!({"egress": [
+            {"action": "allow", "target": "a.example"},
+            {"action": "allow", "target": "10.0.0.0/8"},
+        ]}));
+        assert_eq!(remove(&before, &["b.example".to_owned(), String::new()]), None);
+        let after = remove(&before, &["A.example".to_owned(), "b.example".to_owned()]).unwrap();
+        assert_eq!(after.egress, before.egress[1..]);
+    }
+}
