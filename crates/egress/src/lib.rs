@@ -6,12 +6,17 @@
 //! passes bytes on. Where nothing answers, nothing leaves.
 
 mod guard;
+mod intercept;
 mod name;
 mod operator;
 mod policy;
 mod ruling;
 pub mod vault;
 
+pub use intercept::{
+    Authority, Body, BoxError, Connect, Finish, Host, InterceptError, Interceptor, Refusal, Root,
+    Rules, Scheme,
+};
 pub use name::{BadName, Name};
 pub use operator::{Operator, OperatorError, RawOperator, Reach};
 pub use policy::{BadTarget, Policy, PolicyError, merge, remove};

@@ -1,0 +1,183 @@
+//! Looking into a connection, where a credential or a rule about requests needs it.
+//!
+//! The server is then the client's peer, with a certificate that an [`Authority`] of the sandbox's own
+//! vouches for, and the host's client, whose certificate it verifies. Between the two it passes
+//! requests on, as [`Rules`] change them. Nothing is passed to a host that was not verified.
+
+mod authority;
+mod exchange;
+mod peer;
+
+use std::{io, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, pem::PemObject as _},
+    server::{Acceptor, NoServerSessionStorage},
+    sign::SingleCertAndKey,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+use tokio_rustls::LazyConfigAcceptor;
+
+pub use self::authority::{Authority, Root};
+use self::{
+    exchange::Exchange,
+    peer::{Peer, Protocol, Upstream},
+};
+use crate::Name;
+
+#[cfg(test)]
+mod tests;
+
+/// The body of a request or an answer on its way.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// What becomes of the answer to a request.
+pub type Finish = Box<dyn FnOnce(Response<Body>) -> Response<Body> + Send>;
+
+/// What is done to the requests of a sandbox to one host.
+#[async_trait]
+pub trait Rules: Send + Sync + 'static {
+    /// Judges a request and changes it.
+    async fn treat(&self, request: Request<Body>) -> Result<(Request<Body>, Finish), Refusal>;
+}
+
+/// Opens connections to one host.
+#[async_trait]
+pub trait Connect: Send + Sync + 'static {
+    async fn connect(&self) -> io::Result<TcpStream>;
+}
+
+/// The answer to a request that is not passed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub status: StatusCode,
+    pub message: String,
+}
+
+impl Refusal {
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+}
+
+/// Whom a connection is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    pub name: Name,
+    pub port: u16,
+    pub scheme: Scheme,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    Http,
+    Https,
+}
+
+/// Why a connection was not served.
+#[derive(Debug, thiserror::Error)]
+pub enum InterceptError {
+    #[error("the client asks for {asked:?} on a connection to {name}")]
+    Mismatch { name: Name, asked: Option<String> },
+    #[error("the client does not trust us, or broke off")]
+    Client(#[source] io::Error),
+    #[error("cannot make a certificate")]
+    Certificate(#[source] io::Error),
+}
+
+/// Opens connections and serves them. Copies share everything.
+#[derive(Debug, Clone)]
+pub struct Interceptor {
+    provider: Arc<CryptoProvider>,
+    trusted: Arc<rustls::ClientConfig>,
+}
+
+impl Interceptor {
+    /// Trusts whom the host trusts, and whom `extra` names (PEM).
+    pub fn start(extra: Option<&[u8]>) -> io::Result<Self> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut roots = RootCertStore::empty();
+        // Those of the host that cannot be read are not trusted, and the others are.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        for certificate in extra.into_iter().flat_map(CertificateDer::pem_slice_iter) {
+            let certificate = certificate.map_err(io::Error::other)?;
+            roots.add(certificate).map_err(io::Error::other)?;
+        }
+        let trusted = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self { provider, trusted: Arc::new(trusted) })
+    }
+
+    /// Serves one connection of a sandbox until it ends.
+    pub async fn serve<C>(
+        &self,
+        client: C,
+        host: Host,
+        authority: &Authority,
+        connect: Arc<dyn Connect>,
+        rules: Arc<dyn Rules>,
+    ) -> Result<(), InterceptError>
+    where
+        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let config = Arc::clone(&self.trusted);
+        match host.scheme {
+            Scheme::Http => {
+                let upstream = Upstream::later(Peer::plain(host.clone(), connect));
+                Exchange::new(host, rules, upstream).serve(client, Protocol::Http1).await;
+            }
+            Scheme::Https => {
+                let hello = LazyConfigAcceptor::new(Acceptor::default(), client)
+                    .await
+                    .map_err(InterceptError::Client)?;
+                let asked = hello.client_hello().server_name().map(str::to_owned);
+                let is_it = |asked: &str| Name::parse(asked).is_ok_and(|asked| asked == host.name);
+                if !asked.as_deref().is_some_and(is_it) {
+                    return Err(InterceptError::Mismatch { name: host.name, asked });
+                }
+                let offered = Protocol::offered(hello.client_hello().alpn());
+                let peer = Peer::verified(host.clone(), connect, config, offered);
+                // Before the client's: both must speak the same protocol.
+                let (protocol, upstream) = Upstream::now(peer, offered).await;
+                let config = self.present(&host.name, authority, offered.agreed(protocol))?;
+                let client = hello.into_stream(config).await.map_err(InterceptError::Client)?;
+                Exchange::new(host, rules, upstream).serve(client, protocol).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// How we present ourselves as `name`.
+    fn present(
+        &self,
+        name: &Name,
+        authority: &Authority,
+        protocol: Option<Protocol>,
+    ) -> Result<Arc<ServerConfig>, InterceptError> {
+        let certified =
+            authority.vouch(name, &self.provider).map_err(InterceptError::Certificate)?;
+        let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| InterceptError::Certificate(io::Error::other(error)))?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        config.alpn_protocols =
+            protocol.map(|protocol| protocol.id().to_vec()).into_iter().collect();
+        // A connection that is resumed would be judged by what was true before.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
+    }
+}

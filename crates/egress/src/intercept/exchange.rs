@@ -1,0 +1,272 @@
+//! Passing requests on, and their answers back.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header,
+    uri::{Authority, PathAndQuery},
+};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+    upgrade::OnUpgrade,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    Body, Host, Refusal, Rules, Scheme,
+    peer::{Protocol, Upstream},
+};
+use crate::Name;
+
+/// How long a client may take for the head of a request.
+const HEAD_WITHIN: Duration = Duration::from_secs(30);
+const HEAD_BYTES: usize = 64 << 10;
+/// How many requests a client may have under way on one connection.
+const STREAMS: u32 = 100;
+/// What concerns one connection only (RFC 9110, 7.6.1).
+const HOP_BY_HOP: [&str; 7] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// One connection of a client, and the one to its host.
+pub(super) struct Exchange {
+    host: Host,
+    rules: Arc<dyn Rules>,
+    upstream: Upstream,
+    /// What the connection became after it was one of HTTP.
+    tunnel: Mutex<Option<AbortOnDropHandle<()>>>,
+}
+
+impl Exchange {
+    pub(super) fn new(host: Host, rules: Arc<dyn Rules>, upstream: Upstream) -> Self {
+        Self { host, rules, upstream, tunnel: Mutex::default() }
+    }
+
+    /// Serves the client until it or the host ends. Whatever was begun ends if this is dropped.
+    pub(super) async fn serve<C>(self, client: C, protocol: Protocol)
+    where
+        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let exchange = Arc::new(self);
+        let ours = Arc::clone(&exchange);
+        let service = service_fn(move |request| {
+            let exchange = Arc::clone(&ours);
+            async move { Ok::<_, Infallible>(exchange.answer(request).await) }
+        });
+        let client = TokioIo::new(client);
+        let served = match protocol {
+            Protocol::Http1 => {
+                let mut server = http1::Builder::new();
+                server
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD_WITHIN)
+                    .max_buf_size(HEAD_BYTES)
+                    .preserve_header_case(true);
+                server.serve_connection(client, service).with_upgrades().await
+            }
+            Protocol::Http2 => {
+                let mut server = http2::Builder::new(TokioExecutor::new());
+                server
+                    .timer(TokioTimer::new())
+                    .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
+                    .max_concurrent_streams(STREAMS);
+                server.serve_connection(client, service).await
+            }
+        };
+        if let Err(error) = served {
+            tracing::debug!(%error, "the connection of a client broke off");
+        }
+        let tunnel = exchange.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(tunnel) = tunnel {
+            tunnel.await.ok();
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        match self.pass(request).await {
+            Ok(response) => response,
+            Err(refusal) => refuse(&refusal),
+        }
+    }
+
+    async fn pass(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+        let version = request.version();
+        self.check(&request)?;
+        let upgrade = Upgrade::requested(&mut request);
+        clean(request.headers_mut());
+        // We have answered it ourselves by reading the body.
+        request.headers_mut().remove(header::EXPECT);
+        let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+        let (mut request, finish) = self.rules.treat(request).await?;
+        self.address(&mut request, version)?;
+        if let Some(upgrade) = &upgrade {
+            upgrade.write(request.headers_mut());
+        }
+        let failed = |message| Refusal::new(StatusCode::BAD_GATEWAY, message);
+        let mut response = self.upstream.send(request).await.map_err(failed)?;
+
+        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let agreed = switched.then(|| hyper::upgrade::on(&mut response));
+        let protocol = response.headers().get(header::UPGRADE).cloned();
+        clean(response.headers_mut());
+        let response = response.map(|body| body.map_err(Into::into).boxed_unsync());
+        let mut response = finish(response);
+        match (upgrade, agreed) {
+            (Some(upgrade), Some(agreed)) => {
+                response
+                    .headers_mut()
+                    .insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+                if let Some(protocol) = protocol {
+                    response.headers_mut().insert(header::UPGRADE, protocol);
+                }
+                let tunnel = AbortOnDropHandle::new(tokio::spawn(upgrade.run(agreed)));
+                *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
+            }
+            (None, Some(_)) => {
+                return Err(failed("the host switched to a protocol that nobody asked for".into()));
+            }
+            (_, None) => {}
+        }
+        Ok(response)
+    }
+
+    /// Refuses what is for another host than the connection, and what would give away what is
+    /// added to requests.
+    fn check(&self, request: &Request<Incoming>) -> Result<(), Refusal> {
+        let refused = |status, message: &str| Err(Refusal::new(status, message));
+        if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+            return refused(StatusCode::METHOD_NOT_ALLOWED, "this method is not passed on");
+        }
+        let named = request
+            .headers()
+            .get_all(header::HOST)
+            .iter()
+            .map(|host| host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()));
+        let mut hosts: Vec<_> = named.chain(request.uri().authority().cloned().map(Some)).collect();
+        hosts.dedup();
+        let is_it = |host: &Option<Authority>| {
+            host.as_ref().is_some_and(|host| {
+                Name::parse(host.host()).is_ok_and(|name| name == self.host.name)
+                    && host.port_u16().unwrap_or_else(|| self.usual_port()) == self.host.port
+                    && !host.as_str().contains('@')
+            })
+        };
+        if hosts.is_empty() || !hosts.iter().all(is_it) {
+            return refused(
+                StatusCode::MISDIRECTED_REQUEST,
+                "the request is for another host than its connection",
+            );
+        }
+        Ok(())
+    }
+
+    fn usual_port(&self) -> u16 {
+        match self.host.scheme {
+            Scheme::Http => 80,
+            Scheme::Https => 443,
+        }
+    }
+
+    /// Writes the address as the protocol has it: whole in HTTP/2, the path alone before.
+    fn address(&self, request: &mut Request<Body>, version: Version) -> Result<(), Refusal> {
+        let unfit = |error: http::Error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string());
+        let path = request.uri().path_and_query().cloned();
+        let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let uri = if version == Version::HTTP_2 {
+            let authority = request.uri().authority().cloned();
+            let named = || request.headers().get(header::HOST)?.to_str().ok()?.parse().ok();
+            let authority = authority.or_else(named);
+            // Said once: a host may refuse what is said twice.
+            request.headers_mut().remove(header::HOST);
+            let authority = authority.map_or_else(String::new, |it| it.to_string());
+            Uri::builder().scheme("https").authority(authority).path_and_query(path).build()
+        } else {
+            Uri::builder().path_and_query(path).build()
+        };
+        *request.uri_mut() = uri.map_err(unfit)?;
+        *request.version_mut() = version;
+        Ok(())
+    }
+}
+
+/// A request to leave HTTP for another protocol, such as a WebSocket.
+struct Upgrade {
+    client: OnUpgrade,
+    protocol: HeaderValue,
+}
+
+impl Upgrade {
+    /// What the request asks for, if it does. An offer of HTTP/2 is declined by silence: nobody
+    /// could look into it.
+    fn requested<B>(request: &mut Request<B>) -> Option<Self> {
+        let protocol = request.headers().get(header::UPGRADE)?.clone();
+        let http2 = protocol.as_bytes().to_ascii_lowercase().starts_with(b"h2c");
+        if http2 || request.version() != Version::HTTP_11 {
+            return None;
+        }
+        let client = request.extensions_mut().remove::<OnUpgrade>()?;
+        Some(Self { client, protocol })
+    }
+
+    fn write(&self, headers: &mut HeaderMap) {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, self.protocol.clone());
+    }
+
+    async fn run(self, host: OnUpgrade) {
+        let (client, host) = match tokio::try_join!(self.client, host) {
+            Ok(ends) => ends,
+            Err(error) => return tracing::debug!(%error, "an upgrade was not completed"),
+        };
+        let (mut client, mut host) = (TokioIo::new(client), TokioIo::new(host));
+        if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut host).await {
+            tracing::debug!(%error, "an upgraded connection broke off");
+        }
+    }
+}
+
+fn clean(headers: &mut HeaderMap) {
+    let listed: Vec<_> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .collect();
+    // A length beside a transfer coding is void.
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        headers.remove(header::CONTENT_LENGTH);
+    }
+    for name in listed.iter().map(String::as_str).chain(HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+fn refuse(refusal: &Refusal) -> Response<Body> {
+    let text = format!("OpenSandbox: {}\n", refusal.message);
+    let mut response = Response::new(body(text.into()));
+    *response.status_mut() = refusal.status;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
+}
+
+fn body(bytes: Bytes) -> Body {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}

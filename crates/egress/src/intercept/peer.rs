@@ -1,0 +1,266 @@
+//! The host's end of a connection.
+
+use std::{io, sync::Arc, time::Duration};
+
+use http::{Request, Response};
+use hyper::{
+    body::Incoming,
+    client::conn::{TrySendError, http1, http2},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::{ClientConfig, pki_types::ServerName};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::Mutex,
+};
+use tokio_rustls::TlsConnector;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{Body, Connect, Host};
+
+/// How long a host may take to prove who it is, once it has taken the connection.
+const PROVES_WITHIN: Duration = Duration::from_secs(10);
+/// What a host may send ahead of what the client has taken, of one answer and of all.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+const HEAD_BYTES: usize = 64 << 10;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http1,
+    Http2,
+}
+
+impl Protocol {
+    pub(super) fn id(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
+
+    pub(super) fn offered<'a>(ids: Option<impl Iterator<Item = &'a [u8]>>) -> Offer {
+        let mut offer = Offer { http1: false, http2: false, any: ids.is_some() };
+        for id in ids.into_iter().flatten() {
+            offer.http1 |= id == Self::Http1.id();
+            offer.http2 |= id == Self::Http2.id();
+        }
+        offer
+    }
+}
+
+/// The protocols that a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Offer {
+    http1: bool,
+    http2: bool,
+    /// Whether it said so.
+    any: bool,
+}
+
+impl Offer {
+    /// What we say to the host.
+    fn ids(self) -> Vec<Vec<u8>> {
+        let both = [(self.http2, Protocol::Http2), (self.http1, Protocol::Http1)];
+        both.into_iter().filter(|(is, _)| *is).map(|(_, it)| it.id().to_vec()).collect()
+    }
+
+    /// What we say to the client: it hears of a protocol only if it spoke of some.
+    pub(super) fn agreed(self, protocol: Protocol) -> Option<Protocol> {
+        self.any.then_some(protocol)
+    }
+
+    /// What to speak with the client if there is nothing to ask the host.
+    fn fallback(self) -> Protocol {
+        if self.http2 && !self.http1 { Protocol::Http2 } else { Protocol::Http1 }
+    }
+}
+
+/// A host, and how to reach it.
+pub(super) struct Peer {
+    host: Host,
+    connect: Arc<dyn Connect>,
+    /// How it is verified, unless it speaks plainly.
+    config: Option<Arc<ClientConfig>>,
+}
+
+impl Peer {
+    pub(super) fn plain(host: Host, connect: Arc<dyn Connect>) -> Self {
+        Self { host, connect, config: None }
+    }
+
+    pub(super) fn verified(
+        host: Host,
+        connect: Arc<dyn Connect>,
+        config: Arc<ClientConfig>,
+        offered: Offer,
+    ) -> Self {
+        let mut config = Arc::unwrap_or_clone(config);
+        config.alpn_protocols = offered.ids();
+        Self { host, connect, config: Some(Arc::new(config)) }
+    }
+
+    async fn open(&self) -> io::Result<(Protocol, Line)> {
+        let stream = self.connect.connect().await?;
+        let Some(config) = &self.config else {
+            return Line::http1(stream).await.map(|line| (Protocol::Http1, line));
+        };
+        let name = ServerName::try_from(self.host.name.to_string()).map_err(io::Error::other)?;
+        let handshake = TlsConnector::from(Arc::clone(config)).connect(name, stream);
+        let stream = tokio::time::timeout(PROVES_WITHIN, handshake).await??;
+        match stream.get_ref().1.alpn_protocol() {
+            Some(id) if id == Protocol::Http2.id() => {
+                Line::http2(stream).await.map(|line| (Protocol::Http2, line))
+            }
+            _ => Line::http1(stream).await.map(|line| (Protocol::Http1, line)),
+        }
+    }
+}
+
+/// A connection to a host, opened when it is needed and again when it has ended.
+pub(super) struct Upstream {
+    peer: Peer,
+    /// All connections speak what the first one did, since the client does.
+    protocol: Protocol,
+    line: Mutex<Result<Option<Line>, String>>,
+}
+
+impl Upstream {
+    /// Connects with the first request.
+    pub(super) fn later(peer: Peer) -> Self {
+        Self { peer, protocol: Protocol::Http1, line: Mutex::new(Ok(None)) }
+    }
+
+    /// Connects now. If that fails, whoever sends a request is told why.
+    pub(super) async fn now(peer: Peer, offered: Offer) -> (Protocol, Self) {
+        let (protocol, line) = match peer.open().await {
+            Ok((protocol, line)) => (protocol, Ok(Some(line))),
+            Err(error) => (offered.fallback(), Err(explain(&peer.host, &error))),
+        };
+        (protocol, Self { peer, protocol, line: Mutex::new(line) })
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, String> {
+        let name = &self.peer.host.name;
+        let failed = |error: hyper::Error| format!("{name} did not answer: {}", chain(&error));
+        match self.try_send(request).await? {
+            Ok(response) => Ok(response),
+            Err(mut unsent) => match unsent.take_message() {
+                // The host had ended the connection meanwhile, as it may, and knows of nothing.
+                Some(request) => match self.try_send(request).await? {
+                    Ok(response) => Ok(response),
+                    Err(unsent) => Err(failed(unsent.into_error())),
+                },
+                None => Err(failed(unsent.into_error())),
+            },
+        }
+    }
+
+    async fn try_send(
+        &self,
+        request: Request<Body>,
+    ) -> Result<Result<Response<Incoming>, TrySendError<Request<Body>>>, String> {
+        let mut line = self.line.lock().await;
+        let slot = line.as_mut().map_err(|why| why.clone())?;
+        let mut kept = slot.take();
+        if let Some(line) = &mut kept
+            && !line.sender.is_usable().await
+        {
+            kept = None;
+        }
+        let usable = match kept {
+            Some(line) => line,
+            None => self.reopen().await?,
+        };
+        match &mut slot.insert(usable).sender {
+            // One after the other, as the client sends them.
+            Sender::One(sender) => Ok(sender.try_send_request(request).await),
+            Sender::Many(sender) => {
+                let mut sender = sender.clone();
+                drop(line);
+                Ok(sender.try_send_request(request).await)
+            }
+        }
+    }
+
+    async fn reopen(&self) -> Result<Line, String> {
+        let name = &self.peer.host.name;
+        let opened = self.peer.open().await.map_err(|error| explain(&self.peer.host, &error));
+        let (protocol, line) = opened?;
+        if protocol != self.protocol {
+            return Err(format!("{name} speaks another protocol than it did before"));
+        }
+        Ok(line)
+    }
+}
+
+/// One connection to a host. It ends when this is dropped.
+struct Line {
+    sender: Sender,
+    _driver: AbortOnDropHandle<()>,
+}
+
+enum Sender {
+    One(http1::SendRequest<Body>),
+    Many(http2::SendRequest<Body>),
+}
+
+impl Sender {
+    async fn is_usable(&mut self) -> bool {
+        match self {
+            Self::One(sender) => sender.ready().await.is_ok(),
+            Self::Many(sender) => sender.ready().await.is_ok(),
+        }
+    }
+}
+
+impl Line {
+    async fn http1<S>(stream: S) -> io::Result<Self>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (sender, connection) = http1::Builder::new()
+            .preserve_header_case(true)
+            .max_buf_size(HEAD_BYTES)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(io::Error::other)?;
+        let driver = tokio::spawn(async move { ended(connection.with_upgrades().await) });
+        Ok(Self { sender: Sender::One(sender), _driver: AbortOnDropHandle::new(driver) })
+    }
+
+    async fn http2<S>(stream: S) -> io::Result<Self>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(io::Error::other)?;
+        let driver = tokio::spawn(async move { ended(connection.await) });
+        Ok(Self { sender: Sender::Many(sender), _driver: AbortOnDropHandle::new(driver) })
+    }
+}
+
+fn ended(result: hyper::Result<()>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "the connection to a host broke off");
+    }
+}
+
+/// What to tell a client whose host could not be reached or not be trusted.
+fn explain(host: &Host, error: &io::Error) -> String {
+    let Host { name, port, .. } = host;
+    format!("no trusted connection to {name}:{port}: {}", chain(error))
+}
+
+/// An error and its causes.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

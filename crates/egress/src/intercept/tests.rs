@@ -1,0 +1,319 @@
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use http::{HeaderValue, Method, Version, header};
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::{
+    body::{Frame, Incoming},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use osb_api::SandboxId;
+use rcgen::{CertifiedIssuer, KeyPair};
+use rustls::{
+    ClientConfig,
+    pki_types::{PrivateKeyDer, ServerName},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use super::*;
+
+const HOST: &str = "api.example.com";
+
+/// Adds a header to what is sent, and one to what comes back.
+struct Add;
+
+#[async_trait]
+impl Rules for Add {
+    async fn treat(&self, mut request: Request<Body>) -> Result<(Request<Body>, Finish), Refusal> {
+        if request.uri().path() == "/refused" {
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "not this path"));
+        }
+        request.headers_mut().insert("authorization", HeaderValue::from_static("Bearer s3cret"));
+        let finish: Finish = Box::new(|mut response: Response<Body>| {
+            response.headers_mut().insert("x-seen", HeaderValue::from_static("yes"));
+            response
+        });
+        Ok((request, finish))
+    }
+}
+
+struct To(SocketAddr, AtomicUsize);
+
+#[async_trait]
+impl Connect for To {
+    async fn connect(&self) -> io::Result<TcpStream> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        TcpStream::connect(self.0).await
+    }
+}
+
+/// A host that tells what it got, in a protocol of its choice.
+struct Service {
+    address: SocketAddr,
+    /// Who vouches for it.
+    pem: String,
+}
+
+async fn service(protocols: &[&[u8]], name: &str) -> Service {
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    config.alpn_protocols = protocols.iter().map(|id| id.to_vec()).collect();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                let stream = TokioIo::new(stream);
+                if is_http2 {
+                    let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                    server.serve_connection(stream, service_fn(tell)).await.ok();
+                } else {
+                    let server = hyper::server::conn::http1::Builder::new();
+                    server.serve_connection(stream, service_fn(tell)).with_upgrades().await.ok();
+                }
+            });
+        }
+    });
+    Service { address, pem: issuer.pem() }
+}
+
+async fn tell(mut request: Request<Incoming>) -> Result<Response<Body>, std::convert::Infallible> {
+    let text = |text: String| -> Body {
+        Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync()
+    };
+    if request.headers().contains_key(header::UPGRADE) {
+        let upgrade = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut stream = TokioIo::new(upgrade.await.unwrap());
+            let mut said = [0; 5];
+            stream.read_exact(&mut said).await.unwrap();
+            stream.write_all(&said).await.unwrap();
+            stream.shutdown().await.unwrap();
+        });
+        let mut response = Response::new(text(String::new()));
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("echo"));
+        return Ok(response);
+    }
+    let ends = request.uri().path() == "/last";
+    let (head, body) = request.into_parts();
+    let authority = head.headers.get("authorization").cloned();
+    let length = body.collect().await.unwrap().to_bytes().len();
+    let authority = authority.map_or_else(String::new, |it| it.to_str().unwrap().to_owned());
+    let mut response =
+        Response::new(text(format!("{} {} {authority} {length}", head.method, head.uri.path())));
+    if ends {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
+}
+
+/// A client inside a sandbox whose connections are opened on their way to `service`.
+struct Client {
+    config: ClientConfig,
+    interceptor: Interceptor,
+    authority: Arc<Authority>,
+    to: Arc<To>,
+}
+
+impl Client {
+    fn new(service: &Service, trusted: bool) -> Self {
+        let interceptor = Interceptor::start(trusted.then_some(service.pem.as_bytes())).unwrap();
+        let authority = Arc::new(Authority::new(&Root::new([1; 32]), SandboxId::random()).unwrap());
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from_pem_slice(authority.certificate().as_bytes()).unwrap())
+            .unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::clone(&interceptor.provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let to = Arc::new(To(service.address, AtomicUsize::new(0)));
+        Self { config, interceptor, authority, to }
+    }
+
+    async fn connect(
+        &self,
+        protocols: &[&[u8]],
+        name: &str,
+    ) -> io::Result<tokio_rustls::client::TlsStream<tokio::io::DuplexStream>> {
+        let (client, server) = tokio::io::duplex(16 << 10);
+        let (interceptor, authority) = (self.interceptor.clone(), Arc::clone(&self.authority));
+        let to = Arc::clone(&self.to);
+        let host = Host { name: Name::parse(HOST).unwrap(), port: 443, scheme: Scheme::Https };
+        tokio::spawn(async move {
+            interceptor.serve(server, host, &authority, to, Arc::new(Add)).await.ok();
+        });
+        let mut config = self.config.clone();
+        config.alpn_protocols = protocols.iter().map(|id| id.to_vec()).collect();
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, client).await
+    }
+
+    async fn http1(&self) -> hyper::client::conn::http1::SendRequest<Body> {
+        let stream = TokioIo::new(self.connect(&[b"http/1.1"], HOST).await.unwrap());
+        let (sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        sender
+    }
+}
+
+fn request(method: Method, host: &str, path: &str, body: &'static str) -> Request<Body> {
+    let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync();
+    Request::builder().method(method).uri(path).header("host", host).body(body).unwrap()
+}
+
+async fn text(response: Response<Incoming>) -> (StatusCode, String) {
+    let status = response.status();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn requests_are_changed_on_their_way_and_so_are_answers() {
+    let service = service(&[b"http/1.1"], HOST).await;
+    let client = Client::new(&service, true);
+    let mut sender = client.http1().await;
+    let response = sender.send_request(request(Method::POST, HOST, "/a", "12345")).await.unwrap();
+    assert_eq!(response.headers()["x-seen"], "yes");
+    assert_eq!(text(response).await, (StatusCode::OK, "POST /a Bearer s3cret 5".to_owned()));
+    sender.ready().await.unwrap();
+    let response = sender.send_request(request(Method::GET, HOST, "/refused", "")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    assert_eq!(client.to.1.load(Ordering::Relaxed), 1, "one connection is enough");
+}
+
+#[tokio::test]
+async fn both_sides_speak_http_2_if_both_can() {
+    let service = service(&[b"h2", b"http/1.1"], HOST).await;
+    let client = Client::new(&service, true);
+    let stream = client.connect(&[b"h2", b"http/1.1"], HOST).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    // A body whose end nobody knows when it begins.
+    let frames = futures_util::stream::iter(
+        (0..1000).map(|_| Ok::<_, BoxError>(Frame::data(Bytes::from_static(&[7; 1000])))),
+    );
+    let body = StreamBody::new(frames).boxed_unsync();
+    let uri = format!("https://{HOST}/b");
+    let large = Request::builder().method("PUT").uri(&uri).body(body).unwrap();
+    let response = sender.send_request(large).await.unwrap();
+    assert_eq!(response.version(), Version::HTTP_2);
+    assert_eq!(text(response).await.1, "PUT /b Bearer s3cret 1000000");
+    let other = request(Method::GET, "other.example.com", &uri, "");
+    let response = sender.send_request(other).await.unwrap();
+    assert_eq!(response.status(), StatusCode::MISDIRECTED_REQUEST);
+}
+
+#[tokio::test]
+async fn a_client_of_http_2_alone_is_told_if_the_host_has_none() {
+    let service = service(&[b"http/1.1"], HOST).await;
+    let client = Client::new(&service, true);
+    assert!(
+        client
+            .connect(&[b"h2"], HOST)
+            .await
+            .is_ok_and(|stream| { stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice()) })
+    );
+    let stream = client.connect(&[b"h2", b"http/1.1"], HOST).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"http/1.1".as_slice()));
+}
+
+#[tokio::test]
+async fn a_host_that_nobody_trusts_gets_nothing() {
+    let stranger = service(&[b"http/1.1"], HOST).await;
+    let impostor = service(&[b"http/1.1"], "other.example.com").await;
+    for client in [Client::new(&stranger, false), Client::new(&impostor, true)] {
+        let mut sender = client.http1().await;
+        let response = sender.send_request(request(Method::GET, HOST, "/", "")).await.unwrap();
+        let (status, text) = text(response).await;
+        assert_eq!(status, StatusCode::BAD_GATEWAY);
+        assert!(text.contains("no trusted connection to api.example.com:443"), "{text}");
+        assert!(text.contains("certificate"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_for_another_host_is_refused() {
+    let service = service(&[b"http/1.1"], HOST).await;
+    let client = Client::new(&service, true);
+    assert!(client.connect(&[b"http/1.1"], "other.example.com").await.is_err());
+    let mut sender = client.http1().await;
+    for host in
+        ["other.example.com", "api.example.com:8443", "x@api.example.com", "api.example.com.evil"]
+    {
+        sender.ready().await.unwrap();
+        let response = sender.send_request(request(Method::GET, host, "/", "")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::MISDIRECTED_REQUEST, "{host}");
+    }
+    sender.ready().await.unwrap();
+    let response = sender.send_request(request(Method::TRACE, HOST, "/", "")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+    sender.ready().await.unwrap();
+    let response =
+        sender.send_request(request(Method::GET, "API.example.com:443", "/", "")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_host_that_hangs_up_is_called_again() {
+    let service = service(&[b"http/1.1"], HOST).await;
+    let client = Client::new(&service, true);
+    let mut sender = client.http1().await;
+    for path in ["/last", "/after"] {
+        sender.ready().await.unwrap();
+        let response = sender.send_request(request(Method::GET, HOST, path, "")).await.unwrap();
+        assert_eq!(text(response).await.1, format!("GET {path} Bearer s3cret 0"));
+    }
+    assert_eq!(client.to.1.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn a_connection_can_become_one_of_another_protocol() {
+    let service = service(&[b"http/1.1"], HOST).await;
+    let client = Client::new(&service, true);
+    let mut sender = client.http1().await;
+    let mut ask = request(Method::GET, HOST, "/ws", "");
+    ask.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("keep-alive, Upgrade"));
+    ask.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("echo"));
+    let response = sender.send_request(ask).await.unwrap();
+    assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+    assert_eq!(response.headers()[header::UPGRADE], "echo");
+    let mut stream = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    stream.write_all(b"hello").await.unwrap();
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).await.unwrap();
+    assert_eq!(said, b"hello");
+}
