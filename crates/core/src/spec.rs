@@ -24,6 +24,9 @@ pub struct SandboxSpec {
     /// Storage that is not the sandbox's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Volume>,
+    /// An authority, as PEM, that programs of the sandbox trust beside those that its image does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<String>,
 }
 
 impl SandboxSpec {
@@ -38,6 +41,7 @@ impl SandboxSpec {
             token,
             snapshot: None,
             volumes: Vec::new(),
+            trust: None,
         }
     }
 }

@@ -8,12 +8,13 @@ mod authority;
 mod exchange;
 mod peer;
 
-use std::{io, sync::Arc};
+use std::{fmt, io, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
+use osb_core::Clock;
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::CryptoProvider,
@@ -95,15 +96,22 @@ pub enum InterceptError {
 }
 
 /// Opens connections and serves them. Copies share everything.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Interceptor {
     provider: Arc<CryptoProvider>,
     trusted: Arc<rustls::ClientConfig>,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for Interceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interceptor").finish_non_exhaustive()
+    }
 }
 
 impl Interceptor {
     /// Trusts whom the host trusts, and whom `extra` names (PEM).
-    pub fn start(extra: Option<&[u8]>) -> io::Result<Self> {
+    pub fn start(extra: Option<&[u8]>, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut roots = RootCertStore::empty();
         // Those of the host that cannot be read are not trusted, and the others are.
@@ -117,7 +125,7 @@ impl Interceptor {
             .map_err(io::Error::other)?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Ok(Self { provider, trusted: Arc::new(trusted) })
+        Ok(Self { provider, trusted: Arc::new(trusted), clock })
     }
 
     /// Serves one connection of a sandbox until it ends.
@@ -166,8 +174,9 @@ impl Interceptor {
         authority: &Authority,
         protocol: Option<Protocol>,
     ) -> Result<Arc<ServerConfig>, InterceptError> {
+        let now = self.clock.now().into();
         let certified =
-            authority.vouch(name, &self.provider).map_err(InterceptError::Certificate)?;
+            authority.vouch(name, now, &self.provider).map_err(InterceptError::Certificate)?;
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| InterceptError::Certificate(io::Error::other(error)))?

@@ -26,6 +26,7 @@ use crate::{
     isolated,
     log::{Level, LogFile},
     metrics::Meter,
+    trust,
 };
 
 /// All that execd needs to know to start.
@@ -176,6 +177,9 @@ impl Descriptors {
         let given = boot.env.into_iter().map(|(name, value)| (name.into(), value.into()));
         let mut variables: BTreeMap<OsString, OsString> = given.collect();
         variables.entry(env::ENV_FILE.into()).or_insert_with(|| env::DEFAULT_ENV_FILE.into());
+        if let Some(authority) = &boot.trust {
+            trust::install(authority, &mut variables);
+        }
         Ok(Start {
             listen: if boot.by_descriptor {
                 Listen::Channel(self.listener)

@@ -41,6 +41,20 @@ pub const HOME: &str = "HOME";
 /// What programs in a terminal know of it.
 pub const TERM: &str = "TERM";
 
+/// Files of authorities, with which programs trust no others.
+pub const TRUSTS_ONLY: [&str; 7] = [
+    "AWS_CA_BUNDLE",
+    "CARGO_HTTP_CAINFO",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_FILE",
+];
+
+/// Files of authorities, which programs trust beside those that they do anyway.
+pub const TRUSTS_TOO: [&str; 2] = ["DENO_CERT", "NODE_EXTRA_CA_CERTS"];
+
 /// The environment that this process was started with, without what is meant for execd alone.
 pub(crate) fn inherited() -> BTreeMap<OsString, OsString> {
     std::env::vars_os().filter(|(name, _)| name != ACCESS_TOKEN).collect()

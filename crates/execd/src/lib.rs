@@ -40,6 +40,7 @@ mod session;
 mod signals;
 mod terminal;
 mod token;
+mod trust;
 mod websocket;
 
 pub use args::Args;

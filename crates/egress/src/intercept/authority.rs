@@ -96,9 +96,9 @@ impl Authority {
     pub(crate) fn vouch(
         &self,
         name: &Name,
+        now: SystemTime,
         provider: &CryptoProvider,
     ) -> io::Result<Arc<CertifiedKey>> {
-        let now = SystemTime::now();
         let is_fresh =
             |leaf: &&Leaf| now.duration_since(leaf.made).is_ok_and(|age| age < MADE_ANEW_AFTER);
         if let Some(leaf) = self.leaves().get(name).filter(is_fresh) {

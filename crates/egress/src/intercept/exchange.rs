@@ -2,7 +2,7 @@
 
 use std::{
     convert::Infallible,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -19,8 +19,10 @@ use hyper::{
     upgrade::OnUpgrade,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::JoinSet,
+};
 
 use super::{
     Body, Host, Refusal, Rules, Scheme,
@@ -50,7 +52,7 @@ pub(super) struct Exchange {
     rules: Arc<dyn Rules>,
     upstream: Upstream,
     /// What the connection became after it was one of HTTP.
-    tunnel: Mutex<Option<AbortOnDropHandle<()>>>,
+    tunnel: Mutex<JoinSet<()>>,
 }
 
 impl Exchange {
@@ -92,10 +94,12 @@ impl Exchange {
         if let Err(error) = served {
             tracing::debug!(%error, "the connection of a client broke off");
         }
-        let tunnel = exchange.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(tunnel) = tunnel {
-            tunnel.await.ok();
-        }
+        let tunnel = std::mem::take(&mut *exchange.tunnel());
+        tunnel.join_all().await;
+    }
+
+    fn tunnel(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tunnel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
@@ -114,7 +118,7 @@ impl Exchange {
         request.headers_mut().remove(header::EXPECT);
         let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         let (mut request, finish) = self.rules.treat(request).await?;
-        self.address(&mut request, version)?;
+        address(&mut request, version)?;
         if let Some(upgrade) = &upgrade {
             upgrade.write(request.headers_mut());
         }
@@ -135,8 +139,7 @@ impl Exchange {
                 if let Some(protocol) = protocol {
                     response.headers_mut().insert(header::UPGRADE, protocol);
                 }
-                let tunnel = AbortOnDropHandle::new(tokio::spawn(upgrade.run(agreed)));
-                *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
+                self.tunnel().spawn(upgrade.run(agreed));
             }
             (None, Some(_)) => {
                 return Err(failed("the host switched to a protocol that nobody asked for".into()));
@@ -182,27 +185,6 @@ impl Exchange {
             Scheme::Https => 443,
         }
     }
-
-    /// Writes the address as the protocol has it: whole in HTTP/2, the path alone before.
-    fn address(&self, request: &mut Request<Body>, version: Version) -> Result<(), Refusal> {
-        let unfit = |error: http::Error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string());
-        let path = request.uri().path_and_query().cloned();
-        let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
-        let uri = if version == Version::HTTP_2 {
-            let authority = request.uri().authority().cloned();
-            let named = || request.headers().get(header::HOST)?.to_str().ok()?.parse().ok();
-            let authority = authority.or_else(named);
-            // Said once: a host may refuse what is said twice.
-            request.headers_mut().remove(header::HOST);
-            let authority = authority.map_or_else(String::new, |it| it.to_string());
-            Uri::builder().scheme("https").authority(authority).path_and_query(path).build()
-        } else {
-            Uri::builder().path_and_query(path).build()
-        };
-        *request.uri_mut() = uri.map_err(unfit)?;
-        *request.version_mut() = version;
-        Ok(())
-    }
 }
 
 /// A request to leave HTTP for another protocol, such as a WebSocket.
@@ -239,6 +221,27 @@ impl Upgrade {
             tracing::debug!(%error, "an upgraded connection broke off");
         }
     }
+}
+
+/// Writes the address as the protocol has it: whole in HTTP/2, the path alone before.
+fn address(request: &mut Request<Body>, version: Version) -> Result<(), Refusal> {
+    let unfit = |error: http::Error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string());
+    let path = request.uri().path_and_query().cloned();
+    let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+    let uri = if version == Version::HTTP_2 {
+        let authority = request.uri().authority().cloned();
+        let named = || request.headers().get(header::HOST)?.to_str().ok()?.parse().ok();
+        let authority = authority.or_else(named);
+        // Said once: a host may refuse what is said twice.
+        request.headers_mut().remove(header::HOST);
+        let authority = authority.map_or_else(String::new, |it| it.to_string());
+        Uri::builder().scheme("https").authority(authority).path_and_query(path).build()
+    } else {
+        Uri::builder().path_and_query(path).build()
+    };
+    *request.uri_mut() = uri.map_err(unfit)?;
+    *request.version_mut() = version;
+    Ok(())
 }
 
 fn clean(headers: &mut HeaderMap) {

@@ -12,9 +12,9 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Mutex,
+    task::JoinSet,
 };
 use tokio_rustls::TlsConnector;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::{Body, Connect, Host};
 
@@ -198,7 +198,7 @@ impl Upstream {
 /// One connection to a host. It ends when this is dropped.
 struct Line {
     sender: Sender,
-    _driver: AbortOnDropHandle<()>,
+    _driver: JoinSet<()>,
 }
 
 enum Sender {
@@ -226,8 +226,8 @@ impl Line {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;
-        let driver = tokio::spawn(async move { ended(connection.with_upgrades().await) });
-        Ok(Self { sender: Sender::One(sender), _driver: AbortOnDropHandle::new(driver) })
+        let driver = async move { ended(connection.with_upgrades().await) };
+        Ok(Self { sender: Sender::One(sender), _driver: JoinSet::from_iter([driver]) })
     }
 
     async fn http2<S>(stream: S) -> io::Result<Self>
@@ -242,8 +242,8 @@ impl Line {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;
-        let driver = tokio::spawn(async move { ended(connection.await) });
-        Ok(Self { sender: Sender::Many(sender), _driver: AbortOnDropHandle::new(driver) })
+        let driver = async move { ended(connection.await) };
+        Ok(Self { sender: Sender::Many(sender), _driver: JoinSet::from_iter([driver]) })
     }
 }
 

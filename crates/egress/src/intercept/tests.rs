@@ -11,6 +11,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use osb_api::SandboxId;
+use osb_core::SystemClock;
 use rcgen::{CertifiedIssuer, KeyPair};
 use rustls::{
     ClientConfig,
@@ -21,6 +22,7 @@ use tokio::{
     net::TcpListener,
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_util::task::TaskTracker;
 
 use super::*;
 
@@ -82,11 +84,11 @@ async fn service(protocols: &[&[u8]], name: &str) -> Service {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    tokio::spawn(async move {
+    TaskTracker::new().spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             let acceptor = acceptor.clone();
-            tokio::spawn(async move {
+            TaskTracker::new().spawn(async move {
                 let Ok(stream) = acceptor.accept(stream).await else { return };
                 let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 let stream = TokioIo::new(stream);
@@ -109,7 +111,7 @@ async fn tell(mut request: Request<Incoming>) -> Result<Response<Body>, std::con
     };
     if request.headers().contains_key(header::UPGRADE) {
         let upgrade = hyper::upgrade::on(&mut request);
-        tokio::spawn(async move {
+        TaskTracker::new().spawn(async move {
             let mut stream = TokioIo::new(upgrade.await.unwrap());
             let mut said = [0; 5];
             stream.read_exact(&mut said).await.unwrap();
@@ -145,7 +147,9 @@ struct Client {
 
 impl Client {
     fn new(service: &Service, trusted: bool) -> Self {
-        let interceptor = Interceptor::start(trusted.then_some(service.pem.as_bytes())).unwrap();
+        let interceptor =
+            Interceptor::start(trusted.then_some(service.pem.as_bytes()), Arc::new(SystemClock))
+                .unwrap();
         let authority = Arc::new(Authority::new(&Root::new([1; 32]), SandboxId::random()).unwrap());
         let mut roots = RootCertStore::empty();
         roots
@@ -169,7 +173,7 @@ impl Client {
         let (interceptor, authority) = (self.interceptor.clone(), Arc::clone(&self.authority));
         let to = Arc::clone(&self.to);
         let host = Host { name: Name::parse(HOST).unwrap(), port: 443, scheme: Scheme::Https };
-        tokio::spawn(async move {
+        TaskTracker::new().spawn(async move {
             interceptor.serve(server, host, &authority, to, Arc::new(Add)).await.ok();
         });
         let mut config = self.config.clone();
@@ -181,7 +185,7 @@ impl Client {
     async fn http1(&self) -> hyper::client::conn::http1::SendRequest<Body> {
         let stream = TokioIo::new(self.connect(&[b"http/1.1"], HOST).await.unwrap());
         let (sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
-        tokio::spawn(connection.with_upgrades());
+        TaskTracker::new().spawn(connection.with_upgrades());
         sender
     }
 }
@@ -221,7 +225,7 @@ async fn both_sides_speak_http_2_if_both_can() {
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
             .unwrap();
-    tokio::spawn(connection);
+    TaskTracker::new().spawn(connection);
     // A body whose end nobody knows when it begins.
     let frames = futures_util::stream::iter(
         (0..1000).map(|_| Ok::<_, BoxError>(Frame::data(Bytes::from_static(&[7; 1000])))),

@@ -181,6 +181,7 @@ fn boot(
         entrypoint: Vec::new(),
         env,
         workdir: workdir.to_string_lossy().into_owned(),
+        trust: None,
         counters: None,
         isolator: false,
         by_descriptor: true,

@@ -78,6 +78,7 @@ impl Sandbox {
                 ("EXECD_ENVS".to_owned(), path(&directory, "env").to_str().unwrap().to_owned()),
             ]),
             workdir: directory.path().to_str().unwrap().to_owned(),
+            trust: None,
             counters,
             isolator: false,
             by_descriptor: false,
