@@ -5,6 +5,7 @@
 //! requests on, as [`Rules`] change them. Nothing is passed to a host that was not verified.
 
 mod authority;
+mod credentials;
 mod exchange;
 mod peer;
 
@@ -28,7 +29,10 @@ use tokio::{
 };
 use tokio_rustls::LazyConfigAcceptor;
 
-pub use self::authority::{Authority, Root};
+pub use self::{
+    authority::{Authority, Root},
+    credentials::Credentials,
+};
 use self::{
     exchange::Exchange,
     peer::{Peer, Protocol, Upstream},

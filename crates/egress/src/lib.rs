@@ -14,8 +14,8 @@ mod ruling;
 pub mod vault;
 
 pub use intercept::{
-    Authority, Body, BoxError, Connect, Finish, Host, InterceptError, Interceptor, Refusal, Root,
-    Rules, Scheme,
+    Authority, Body, BoxError, Connect, Credentials, Finish, Host, InterceptError, Interceptor,
+    Refusal, Root, Rules, Scheme,
 };
 pub use name::{BadName, Name};
 pub use operator::{Operator, OperatorError, RawOperator, Reach};

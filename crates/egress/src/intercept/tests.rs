@@ -25,6 +25,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::task::TaskTracker;
 
 use super::*;
+use crate::vault::Vault;
 
 const HOST: &str = "api.example.com";
 
@@ -126,6 +127,19 @@ async fn tell(mut request: Request<Incoming>) -> Result<Response<Body>, std::con
     }
     let ends = request.uri().path() == "/last";
     let (head, body) = request.into_parts();
+    let key = head.headers.get("x-key").map(|key| key.to_str().unwrap().to_owned());
+    if let Some(key) = key {
+        let body = body.collect().await.unwrap().to_bytes();
+        let all = format!("{key} {} {}", head.uri, String::from_utf8_lossy(&body));
+        // Nobody finds a secret that is written backwards.
+        let all = match head.uri.path() {
+            "/backwards" => all.chars().rev().collect(),
+            _ => all,
+        };
+        let mut response = Response::new(text(all));
+        response.headers_mut().insert("x-key", HeaderValue::try_from(key).unwrap());
+        return Ok(response);
+    }
     let authority = head.headers.get("authorization").cloned();
     let length = body.collect().await.unwrap().to_bytes().len();
     let authority = authority.map_or_else(String::new, |it| it.to_str().unwrap().to_owned());
@@ -137,12 +151,30 @@ async fn tell(mut request: Request<Incoming>) -> Result<Response<Body>, std::con
     Ok(response)
 }
 
+/// A vault that binds everything that is sent to the host.
+fn vault() -> Arc<Vault> {
+    let vault = Vault::new(Arc::default());
+    let request = serde_json::from_value(serde_json::json!({
+        "credentials": [{"name": "c", "source": {"value": "s3cr\"t"}}],
+        "bindings": [{
+            "name": "b",
+            "match": {"hosts": [HOST]},
+            "auth": {"type": "apiKey", "name": "X-Key", "credential": "c", "substitutions": [
+                {"credential": "c", "placeholder": "__KEY__", "in": ["body", "query"]},
+            ]},
+        }],
+    }));
+    vault.create(request.unwrap(), |_| true).unwrap();
+    Arc::new(vault)
+}
+
 /// A client inside a sandbox whose connections are opened on their way to `service`.
 struct Client {
     config: ClientConfig,
     interceptor: Interceptor,
     authority: Arc<Authority>,
     to: Arc<To>,
+    rules: Arc<dyn Rules>,
 }
 
 impl Client {
@@ -161,7 +193,7 @@ impl Client {
             .with_root_certificates(roots)
             .with_no_client_auth();
         let to = Arc::new(To(service.address, AtomicUsize::new(0)));
-        Self { config, interceptor, authority, to }
+        Self { config, interceptor, authority, to, rules: Arc::new(Add) }
     }
 
     async fn connect(
@@ -171,10 +203,10 @@ impl Client {
     ) -> io::Result<tokio_rustls::client::TlsStream<tokio::io::DuplexStream>> {
         let (client, server) = tokio::io::duplex(16 << 10);
         let (interceptor, authority) = (self.interceptor.clone(), Arc::clone(&self.authority));
-        let to = Arc::clone(&self.to);
+        let (to, rules) = (Arc::clone(&self.to), Arc::clone(&self.rules));
         let host = Host { name: Name::parse(HOST).unwrap(), port: 443, scheme: Scheme::Https };
         TaskTracker::new().spawn(async move {
-            interceptor.serve(server, host, &authority, to, Arc::new(Add)).await.ok();
+            interceptor.serve(server, host, &authority, to, rules).await.ok();
         });
         let mut config = self.config.clone();
         config.alpn_protocols = protocols.iter().map(|id| id.to_vec()).collect();
@@ -320,4 +352,32 @@ async fn a_connection_can_become_one_of_another_protocol() {
     let mut said = Vec::new();
     stream.read_to_end(&mut said).await.unwrap();
     assert_eq!(said, b"hello");
+}
+
+#[tokio::test]
+async fn credentials_are_put_in_on_the_way_out_and_taken_out_on_the_way_back() {
+    let service = service(&[b"http/1.1"], HOST).await;
+    let mut client = Client::new(&service, true);
+    let host = Host { name: Name::parse(HOST).unwrap(), port: 443, scheme: Scheme::Https };
+    client.rules = Arc::new(Credentials::new(vault(), host));
+    let mut sender = client.http1().await;
+    let ask = |path: &str| {
+        let mut ask = request(Method::POST, HOST, path, r#"{"key": "__KEY__"}"#);
+        ask.headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        ask
+    };
+    let response = sender.send_request(ask("/backwards?q=__KEY__")).await.unwrap();
+    assert_eq!(response.headers()["x-key"], "[REDACTED]");
+    let (_, text) = self::text(response).await;
+    let seen: String = text.chars().rev().collect();
+    assert_eq!(seen, r#"s3cr"t /backwards?q=s3cr%22t {"key": "s3cr\"t"}"#);
+    sender.ready().await.unwrap();
+    let response = sender.send_request(ask("/echo?q=__KEY__")).await.unwrap();
+    let (_, text) = self::text(response).await;
+    assert_eq!(text, r#"[REDACTED] /echo?q=[REDACTED] {"key": "[REDACTED]"}"#);
+    // A method that the binding is not for.
+    sender.ready().await.unwrap();
+    let response = sender.send_request(request(Method::OPTIONS, HOST, "/a", "")).await.unwrap();
+    assert_eq!(self::text(response).await.1, "OPTIONS /a  0");
 }
