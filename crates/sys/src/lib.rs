@@ -21,6 +21,7 @@ pub mod memory;
 pub mod message;
 pub mod mount;
 pub mod netns;
+pub mod outlets;
 pub mod own_address;
 pub mod process;
 pub mod quota;

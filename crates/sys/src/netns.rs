@@ -17,16 +17,22 @@ use rustix::{
     },
 };
 
-use crate::fork::{self, SingleThread};
+use crate::{
+    fork::{self, SingleThread},
+    outlets::Outlets,
+};
 
-/// A new network namespace with its loopback up.
+/// A new network namespace, and the result of `work` in it.
 ///
 /// The process goes there and comes back. The namespace lives as long as the descriptor.
-pub fn make(alone: &SingleThread) -> io::Result<OwnedFd> {
+pub fn make<T>(
+    alone: &SingleThread,
+    work: impl FnOnce() -> io::Result<T>,
+) -> io::Result<(OwnedFd, T)> {
     let here = || File::open("/proc/self/ns/net").map(OwnedFd::from);
     let home = here()?;
     fork::unshare(alone, UnshareFlags::NEWNET)?;
-    let made = bring_up_loopback().and_then(|()| here());
+    let made = work().and_then(|result| Ok((here()?, result)));
     enter(alone, &home)?;
     made
 }
@@ -61,20 +67,20 @@ pub struct SocketOpener {
     requests: mpsc::Sender<Request>,
 }
 
-#[derive(Debug)]
 struct Request {
     process: OwnedFd,
-    family: AddressFamily,
-    answer: mpsc::SyncSender<io::Result<OwnedFd>>,
+    /// Hears whether this is the namespace of the process.
+    work: Box<dyn FnOnce(io::Result<()>) + Send>,
 }
 
 impl SocketOpener {
     pub fn start() -> io::Result<Self> {
         let (requests, inbox) = mpsc::channel::<Request>();
         thread::Builder::new().name("socket-opener".to_owned()).spawn(move || {
-            for request in inbox {
-                // A caller that stopped waiting drops its end, and the socket closes again.
-                drop(request.answer.send(open_in(&request.process, request.family)));
+            for Request { process, work } in inbox {
+                let network = ThreadNameSpaceType::NETWORK;
+                let entered = move_into_thread_name_spaces(process.as_fd(), network);
+                work(entered.map_err(io::Error::from));
             }
         })?;
         Ok(Self { requests })
@@ -85,15 +91,28 @@ impl SocketOpener {
     /// Takes some microseconds: nothing here waits for the network.
     pub fn tcp(&self, process: impl AsFd, to: SocketAddr) -> io::Result<OwnedFd> {
         let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let (answer, opened) = mpsc::sync_channel(1);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        self.within(process, move || Ok(socket_with(family, SocketType::STREAM, flags, None)?))
+    }
+
+    /// New outlets of the network namespace of `process` (a pidfd), see [`Outlets::open`].
+    pub fn outlets(&self, process: impl AsFd) -> io::Result<Outlets> {
+        self.within(process, Outlets::open)
+    }
+
+    fn within<T: Send + 'static>(
+        &self,
+        process: impl AsFd,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let (answer, done) = mpsc::sync_channel(1);
         let process = process.as_fd().try_clone_to_owned()?;
         let gone = || io::Error::other("the socket opener has ended");
-        self.requests.send(Request { process, family, answer }).map_err(|_| gone())?;
-        opened.recv().map_err(|_| gone())?
+        // A caller that stopped waiting drops its end, and what was opened closes again.
+        let work = Box::new(move |entered: io::Result<()>| {
+            drop(answer.send(entered.and_then(|()| work())));
+        });
+        self.requests.send(Request { process, work }).map_err(|_| gone())?;
+        done.recv().map_err(|_| gone())?
     }
-}
-
-fn open_in(process: &OwnedFd, family: AddressFamily) -> io::Result<OwnedFd> {
-    move_into_thread_name_spaces(process.as_fd(), ThreadNameSpaceType::NETWORK)?;
-    Ok(socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?)
 }
