@@ -4,6 +4,7 @@ mod adopt;
 pub(crate) mod clear;
 mod make;
 mod memory;
+mod network;
 mod pause;
 mod pool;
 mod reach;
@@ -29,14 +30,15 @@ use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use osb_api::SandboxId;
 use osb_core::{
-    Dialled, Exit, Memory, Observed, ObservedState, Pause, PoolStatus, Runtime, RuntimeError,
-    SandboxSpec, Snapshots, StageTimes, Usage, Volumes,
+    Dialled, Exit, Memory, Network, Observed, ObservedState, Pause, PoolStatus, Runtime,
+    RuntimeError, SandboxSpec, Snapshots, StageTimes, Usage, Volumes,
 };
 use osb_image::{ImageError, Images};
 use osb_sys::{
     cgroup::{Group, Layout},
     fs, memfd,
     netns::SocketOpener,
+    outlets::Outlets,
     rootless::Rights,
     userns::IdBase,
 };
@@ -136,11 +138,13 @@ struct Inner {
 struct Known {
     sandboxes: HashMap<SandboxId, Entry>,
     ids: Ids,
+    /// Those that nobody has asked for yet.
+    outlets: HashMap<SandboxId, Outlets>,
 }
 
 impl Known {
     fn new(rights: Rights) -> Self {
-        Self { sandboxes: HashMap::new(), ids: Ids::new(rights) }
+        Self { sandboxes: HashMap::new(), ids: Ids::new(rights), outlets: HashMap::new() }
     }
 
     fn take_ids(&mut self) -> Result<IdBase, RuntimeError> {
@@ -338,6 +342,7 @@ impl Native {
         let mut known = self.known();
         if let Some(entry) = known.sandboxes.remove(&id) {
             known.ids.give_back(entry.state.base);
+            known.outlets.remove(&id);
             self.release_volumes(&known, &entry.state.spec);
         }
     }
@@ -477,6 +482,10 @@ impl Runtime for Native {
     }
 
     fn volumes(&self) -> Option<&dyn Volumes> {
+        Some(self)
+    }
+
+    fn network(&self) -> Option<&dyn Network> {
         Some(self)
     }
 }

@@ -115,8 +115,9 @@ impl Native {
     }
 
     /// From here on the sandbox at `place` is up.
-    pub(super) fn begin(&self, place: Place, Spawned { pid, pidfd }: Spawned) {
+    pub(super) fn begin(&self, place: Place, Spawned { pid, pidfd, outlets }: Spawned) {
         let pidfd = Arc::new(pidfd);
+        self.keep_outlets(place.id, outlets);
         self.set_life(place.id, Life::Up(pidfd.clone()));
         let weak = Arc::downgrade(&self.inner);
         self.inner.tasks.spawn(follow(weak, place, pidfd, Some(pid)));
@@ -150,6 +151,7 @@ impl Native {
             tracing::warn!(sandbox_id = %place.id, %error, "cannot write down how the sandbox ended");
         }
         entry.life = Life::Over(exit);
+        known.outlets.remove(&place.id);
         self.tell(place.id, ObservedState::Exited(exit));
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! They are descriptors and nothing else: they end with the spawner, and none can be left over.
 
-use std::{collections::BTreeMap, os::fd::OwnedFd};
+use std::{collections::BTreeMap, io, os::fd::OwnedFd};
 
 use osb_sys::{
     fork::SingleThread,
     netns,
+    outlets::Outlets,
     rootless::Rights,
     userns::{IdBase, user_namespace},
 };
@@ -22,7 +23,7 @@ const NETWORKS: usize = 8;
 #[derive(Debug)]
 pub(super) struct Ahead {
     rights: Rights,
-    networks: Vec<OwnedFd>,
+    networks: Vec<Network>,
     users: BTreeMap<IdBase, OwnedFd>,
     /// The ranges of ids that are to be used next.
     expected: Vec<IdBase>,
@@ -34,7 +35,26 @@ pub(super) struct Ahead {
 #[derive(Debug)]
 pub(super) struct Namespaces {
     pub(super) users: OwnedFd,
-    pub(super) network: OwnedFd,
+    pub(super) network: Network,
+}
+
+/// A network namespace, and the sockets at which everything arrives that is sent in it.
+#[derive(Debug)]
+pub(super) struct Network {
+    pub(super) namespace: OwnedFd,
+    /// Nothing leaves it without them. Whoever needs them opens them later and learns why these
+    /// could not be.
+    pub(super) outlets: Option<Outlets>,
+}
+
+impl Network {
+    fn make(alone: &SingleThread) -> io::Result<Self> {
+        let (namespace, outlets) = netns::make(alone, || {
+            netns::bring_up_loopback()?;
+            Ok(Outlets::open().ok())
+        })?;
+        Ok(Self { namespace, outlets })
+    }
 }
 
 impl Ahead {
@@ -61,7 +81,7 @@ impl Ahead {
             Some(base) => user_namespace(alone, base, self.rights).map(|users| {
                 self.users.insert(base, users);
             }),
-            None => netns::make(alone).map(|network| self.networks.push(network)),
+            None => Network::make(alone).map(|network| self.networks.push(network)),
         };
         self.is_refused = made.is_err();
     }
@@ -81,7 +101,7 @@ impl Ahead {
         };
         let network = match self.networks.pop() {
             Some(network) => network,
-            None => netns::make(alone).step("make a network namespace")?,
+            None => Network::make(alone).step("make a network namespace")?,
         };
         Ok(Namespaces { users, network })
     }

@@ -108,7 +108,7 @@ pub(super) fn become_execd(
     rustix::system::sethostname(HOST_NAME).step("set the host name")?;
     let Namespaces { users, network } = namespaces;
     let base = rights.ids_of(spawn.base);
-    netns::enter(alone, network).step("enter the network namespace")?;
+    netns::enter(alone, &network.namespace).step("enter the network namespace")?;
 
     let furnish = |root: &Path| {
         let plans = &spawn.root.volumes;

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use osb_sys::{line::Line, message, userns::IdBase};
+use osb_sys::{line::Line, message, outlets::Outlets, userns::IdBase};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
@@ -44,6 +44,8 @@ struct Job {
 pub(crate) struct Spawned {
     pub(crate) pid: i32,
     pub(crate) pidfd: OwnedFd,
+    /// Where everything arrives that it sends, as far as they could be opened ahead.
+    pub(crate) outlets: Option<Outlets>,
 }
 
 impl Spawner {
@@ -63,9 +65,11 @@ impl Spawner {
     ) -> io::Result<Spawned> {
         match self.ask(Request::Spawn { spawn, next }, fds).await? {
             (Reply::Spawned { pid }, fds) => {
-                let pidfd = fds.into_iter().next();
+                let mut fds = fds.into_iter();
+                let pidfd = fds.next();
                 let pidfd = pidfd.ok_or_else(|| io::Error::other("no descriptor came back"))?;
-                Ok(Spawned { pid, pidfd })
+                let outlets = fds.collect::<Vec<_>>().try_into().ok().map(Outlets::from_fds);
+                Ok(Spawned { pid, pidfd, outlets })
             }
             (Reply::Failed(failure), _) => Err(io::Error::other(failure)),
             (Reply::Reaped(_), _) => Err(out_of_step()),

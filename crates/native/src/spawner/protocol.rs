@@ -45,7 +45,8 @@ pub(crate) struct RootPlan {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// With it comes the descriptor of the process.
+    /// With it comes the descriptor of the process, and then those of the outlets of its network
+    /// if there are any.
     Spawned {
         pid: i32,
     },

@@ -13,6 +13,7 @@ use osb_sys::{
     fork::SingleThread,
     fs,
     mount::{self, Attributes, FsOption},
+    outlets::FIRST_FREE_PORT,
     rootless::Rights,
     userns::IdBase,
 };
@@ -127,12 +128,12 @@ fn overlay(layers: &[OwnedFd], own: &OwnedFd, rights: Rights) -> Result<OwnedFd,
     mount::filesystem("overlay", &options, Attributes::MOUNT_ATTR_NODEV).step("stack the layers")
 }
 
-/// Lets every user in this network namespace bind ports below 1024. By a `/proc` that is new: in
+/// Lets every user in this network namespace bind all ports but that of its outlets. By a `/proc` that is new: in
 /// one that is used for every network namespace, looking up a setting takes longer with each.
 fn open_low_ports(proc: &OwnedFd) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     let first = openat(proc, "sys/net/ipv4/ip_unprivileged_port_start", flags, Mode::empty())?;
-    rustix::io::write(first, b"0").map(drop)
+    rustix::io::write(first, FIRST_FREE_PORT.to_string().as_bytes()).map(drop)
 }
 
 /// A directory of the host, read-only and without its devices and set-id programs.

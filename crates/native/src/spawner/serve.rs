@@ -10,6 +10,7 @@ use osb_sys::{
     exec,
     fork::{self, Fork, SingleThread, fork},
     message,
+    outlets::Outlets,
     rootless::Rights,
 };
 use rustix::{
@@ -70,13 +71,15 @@ fn serve() -> Result<(), Failure> {
                 let started = start(&alone, &spawn, &means, fds, &mut ahead);
                 ahead.expect(next);
                 match started {
-                    Ok((pid, pidfd)) => {
-                        reply(&Reply::Spawned { pid: pid.as_raw_pid() }, Some(&pidfd))
+                    Ok(Started { pid, pidfd, outlets }) => {
+                        let outlets = outlets.map(Outlets::into_fds).into_iter().flatten();
+                        let fds: Vec<_> = std::iter::once(pidfd).chain(outlets).collect();
+                        reply(&Reply::Spawned { pid: pid.as_raw_pid() }, &fds)
                     }
-                    Err(failure) => reply(&Reply::Failed(failure), None),
+                    Err(failure) => reply(&Reply::Failed(failure), &[]),
                 }
             }
-            Request::Reap { pid } => reply(&Reply::Reaped(reap(pid)), None),
+            Request::Reap { pid } => reply(&Reply::Reaped(reap(pid)), &[]),
         }
         .step("send a reply")?;
     }
@@ -92,9 +95,16 @@ fn is_asked(channel: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
-fn reply(reply: &Reply, pidfd: Option<&OwnedFd>) -> io::Result<()> {
-    let fds: Vec<_> = pidfd.iter().map(|fd| fd.as_fd()).collect();
+fn reply(reply: &Reply, fds: &[OwnedFd]) -> io::Result<()> {
+    let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
     message::send(rustix::stdio::stdin(), reply, &fds)
+}
+
+/// A sandbox that was begun.
+struct Started {
+    pid: Pid,
+    pidfd: OwnedFd,
+    outlets: Option<Outlets>,
 }
 
 fn start(
@@ -103,13 +113,15 @@ fn start(
     means: &Means,
     fds: Vec<OwnedFd>,
     ahead: &mut Ahead,
-) -> Result<(Pid, OwnedFd), Failure> {
+) -> Result<Started, Failure> {
     let handed = Handed::take(fds, spawn)?;
     let others = ahead.take(alone, spawn)?;
     let maps = volumes::id_maps(alone, &spawn.root.volumes, spawn.base)?;
     let namespaces = UnshareFlags::NEWPID | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
     match fork(alone, namespaces).step("make the namespaces")? {
-        Fork::Parent { child, pidfd } => Ok((child, pidfd)),
+        Fork::Parent { child: pid, pidfd } => {
+            Ok(Started { pid, pidfd, outlets: others.network.outlets })
+        }
         Fork::Child => {
             let Err(failure) = child::become_execd(alone, spawn, &handed, &others, &maps, means);
             handed.report(&failure);
