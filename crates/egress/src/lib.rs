@@ -5,14 +5,32 @@
 //! connection says exactly whom it is for; it asks the [`Policy`], resolves and dials itself, and
 //! passes bytes on. Where nothing answers, nothing leaves.
 
+mod book;
+mod datagrams;
+mod decision;
+mod dial;
+mod dns;
+mod door;
+mod egress;
 mod guard;
 mod intercept;
+mod limits;
 mod name;
 mod operator;
+mod passage;
 mod policy;
+mod resolver;
 mod ruling;
+mod sniff;
+mod splice;
+mod streams;
+#[cfg(test)]
+mod testing;
+mod upstream;
 pub mod vault;
 
+pub use decision::{Attempt, Counts, Decision, End, Ending, Protocol};
+pub use egress::{Egress, Settings};
 pub use intercept::{
     Authority, Body, BoxError, Connect, Credentials, Finish, Host, InterceptError, Interceptor,
     Refusal, Root, Rules, Scheme,
@@ -21,3 +39,4 @@ pub use name::{BadName, Name};
 pub use operator::{Operator, OperatorError, RawOperator, Reach};
 pub use policy::{BadTarget, Policy, PolicyError, merge, remove};
 pub use ruling::{By, Guarded, Ruling, Verdict};
+pub use upstream::Resolvers;

@@ -1,0 +1,202 @@
+use std::{
+    collections::HashMap,
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use osb_sys::outlets::{self, Received};
+use tokio::{io::Interest, net::UdpSocket, time::timeout};
+
+use crate::{
+    By, Ruling, Verdict,
+    decision::Ending,
+    dial::too_many,
+    door::{Door, Target},
+    passage::Passage,
+    resolver,
+    streams::RESOLVER,
+};
+
+/// The datagrams of a sandbox.
+pub(crate) struct Datagrams {
+    door: Arc<Door>,
+    socket: UdpSocket,
+    back: Arc<Back>,
+}
+
+/// The way back into the sandbox.
+struct Back {
+    answers: (OwnedFd, OwnedFd),
+    flows: Mutex<HashMap<Flow, Arc<UdpSocket>>>,
+}
+
+/// Datagrams from one socket of the sandbox to one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Flow {
+    from: SocketAddr,
+    to: SocketAddr,
+}
+
+/// The longest datagram.
+const LONGEST: usize = 65535;
+/// How long a flow is kept on which nothing comes or goes.
+const SILENCE: Duration = Duration::from_mins(1);
+/// The most flows of a sandbox.
+const MOST: usize = 256;
+
+impl Datagrams {
+    pub(crate) fn new(
+        door: Arc<Door>,
+        socket: std::net::UdpSocket,
+        answers: (OwnedFd, OwnedFd),
+    ) -> io::Result<Self> {
+        let back = Arc::new(Back { answers, flows: Mutex::default() });
+        Ok(Self { door, socket: UdpSocket::from_std(socket)?, back })
+    }
+
+    /// Takes the datagrams of a sandbox until its door is closed.
+    pub(crate) async fn receive(self) {
+        let door = self.door.clone();
+        tokio::select! {
+            () = door.closed.cancelled() => {}
+            Err(error) = self.receive_all() => {
+                tracing::warn!(sandbox_id = %door.id, %error, "datagrams of a sandbox are lost");
+            }
+        }
+    }
+
+    async fn receive_all(&self) -> io::Result<()> {
+        loop {
+            self.socket.readable().await?;
+            // Nothing is held while nothing comes.
+            let mut buffer = vec![0; LONGEST];
+            let mut receive = || outlets::receive(&self.socket, &mut buffer);
+            let Received { from, to, length } =
+                match self.socket.try_io(Interest::READABLE, &mut receive) {
+                    Ok(received) => received,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                    Err(error) => {
+                        tracing::debug!(sandbox_id = %self.door.id, %error, "a datagram is lost");
+                        continue;
+                    }
+                };
+            self.take(Flow { from, to }, buffer.get(..length).unwrap_or_default());
+        }
+    }
+
+    fn take(&self, flow: Flow, bytes: &[u8]) {
+        if flow.to.port() == RESOLVER {
+            return self.resolve(flow, bytes.to_vec());
+        }
+        if let Some(socket) = self.back.flows().get(&flow) {
+            // What cannot be sent is lost, as datagrams may be.
+            drop(socket.try_send(bytes));
+            return;
+        }
+        self.begin(flow, bytes);
+    }
+
+    fn resolve(&self, flow: Flow, question: Vec<u8>) {
+        // Who asks too much at once hears nothing, and asks again later.
+        let Ok(turn) = self.door.asking.clone().try_acquire_owned() else { return };
+        let (door, back) = (self.door.clone(), self.back.clone());
+        self.door.house.tasks.spawn(async move {
+            let answered = tokio::select! {
+                answered = resolver::answer(&door, &question) => answered,
+                () = door.closed.cancelled() => None,
+            };
+            if let Some(answered) = answered {
+                back.send(flow, &answered.datagram());
+            }
+            drop(turn);
+        });
+    }
+
+    /// Judges the first datagram of a flow. What is not allowed vanishes.
+    fn begin(&self, flow: Flow, bytes: &[u8]) {
+        let (address, port) = (flow.to.ip(), flow.to.port());
+        let target = match self.door.target(address) {
+            Ok(Target::Address(address)) => Target::Datagrams(address),
+            // Rules for datagrams name addresses.
+            named => {
+                let target = named.unwrap_or(Target::Datagrams(address));
+                let attempt =
+                    crate::Attempt { protocol: crate::Protocol::Udp, ..target.attempt(port) };
+                self.door.note(attempt, Ruling { verdict: Verdict::Deny, by: By::Default });
+                return;
+            }
+        };
+        let full = self.back.flows().len() >= MOST;
+        let passage = if full { None } else { Passage::enter(&self.door, &target, port) };
+        let Some(passage) = passage else {
+            self.door.note(target.attempt(port), too_many());
+            return;
+        };
+        let ruling = target.judge(&self.door.policy(), port);
+        let denied = ruling.verdict == Verdict::Deny;
+        let number = self.door.note(target.attempt(port), ruling);
+        if denied {
+            return;
+        }
+        let Ok(socket) = connect(flow.to) else {
+            return passage.end(number, Some(flow.to), Ending::Unreachable);
+        };
+        let socket = Arc::new(socket);
+        drop(socket.try_send(bytes));
+        self.back.flows().insert(flow, socket.clone());
+        let back = self.back.clone();
+        self.door.house.tasks.spawn(async move {
+            let how = match passage.settle(flow.to, None) {
+                Ok(()) => tokio::select! {
+                    () = back.answer_all(flow, &socket, &passage) => Ending::Done,
+                    () = passage.cut() => Ending::Done,
+                },
+                Err(ruling) => Ending::Cut(ruling),
+            };
+            back.flows().remove(&flow);
+            passage.end(number, Some(flow.to), how);
+        });
+    }
+}
+
+impl Back {
+    fn send(&self, flow: Flow, bytes: &[u8]) {
+        // The sandbox may not take it, which is its own affair.
+        drop(outlets::answer(&self.answers, flow.to, flow.from, bytes));
+    }
+
+    /// Passes on the answers of a flow until there are none any more.
+    async fn answer_all(&self, flow: Flow, socket: &UdpSocket, passage: &Passage) {
+        while let Ok(Ok(())) = timeout(SILENCE, socket.readable()).await {
+            let mut bytes = Vec::with_capacity(LONGEST);
+            match socket.try_recv_buf(&mut bytes) {
+                Ok(length) => {
+                    passage.traffic.received.fetch_add(length as u64, Relaxed);
+                    passage.door().house.counters.received.fetch_add(length as u64, Relaxed);
+                    self.send(flow, &bytes);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Nobody listens there.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn flows(&self) -> MutexGuard<'_, HashMap<Flow, Arc<UdpSocket>>> {
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn connect(to: SocketAddr) -> io::Result<UdpSocket> {
+    let any = match to {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    let socket = std::net::UdpSocket::bind(any)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(to)?;
+    UdpSocket::from_std(socket)
+}

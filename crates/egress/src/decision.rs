@@ -1,0 +1,291 @@
+use std::{
+    collections::VecDeque,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use osb_api::SandboxId;
+
+use crate::{By, Name, Ruling, Verdict};
+
+/// What was decided about something that a sandbox tried, and what became of it.
+#[derive(Debug, Clone)]
+pub struct Decision {
+    /// Counts what a sandbox tried. What is told of again, such as a connection at its end, has
+    /// the number that it had.
+    pub number: u64,
+    pub sandbox: SandboxId,
+    /// When it was decided; the last time if that was more than once.
+    pub at: Timestamp,
+    pub what: Attempt,
+    pub ruling: Ruling,
+    /// How often the same was tried with the same outcome. In the numbers of its end are all of
+    /// them together.
+    pub times: u64,
+    /// How it ended, once it has.
+    pub end: Option<End>,
+}
+
+/// What a sandbox tries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    pub protocol: Protocol,
+    /// Whom it is for, if it is for a name.
+    pub name: Option<Name>,
+    /// Where it goes; unknown as long as a name is not resolved.
+    pub address: Option<IpAddr>,
+    pub port: u16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// A question to a resolver. The port is that of the resolver.
+    Dns,
+    Tcp,
+    Udp,
+}
+
+impl Protocol {
+    pub const ALL: [Self; 3] = [Self::Dns, Self::Tcp, Self::Udp];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Dns => "dns",
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    /// Bytes from the sandbox.
+    pub sent: u64,
+    /// Bytes to the sandbox.
+    pub received: u64,
+    pub lasted: Duration,
+    pub how: Ending,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// By its ends.
+    Done,
+    /// It never came to be, although it was allowed: the other side could not be reached.
+    Unreachable,
+    /// It was ended because of the ruling.
+    Cut(Ruling),
+}
+
+impl Decision {
+    /// Whether both ended, and differ only in numbers.
+    fn is_like(&self, other: &Self) -> bool {
+        let how = |decision: &Self| decision.end.as_ref().map(|end| end.how.clone());
+        self.end.is_some()
+            && self.what == other.what
+            && self.ruling == other.ruling
+            && how(self) == how(other)
+    }
+
+    fn add(&mut self, other: Option<&Self>) {
+        self.times += other.map_or(0, |other| other.times);
+        let other = other.and_then(|other| other.end.as_ref());
+        if let (Some(end), Some(other)) = (&mut self.end, other) {
+            end.sent += other.sent;
+            end.received += other.received;
+            end.lasted += other.lasted;
+        }
+    }
+}
+
+/// The latest decisions about one sandbox.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    recent: VecDeque<Arc<Decision>>,
+    counted: u64,
+}
+
+impl Log {
+    const LONGEST: usize = 256;
+
+    /// Notes a decision, and answers with it if others should hear of it: of what repeats they do
+    /// less and less often.
+    pub(crate) fn note(
+        &mut self,
+        (sandbox, at): (SandboxId, Timestamp),
+        what: Attempt,
+        ruling: Ruling,
+    ) -> (u64, Option<Arc<Decision>>) {
+        let alone = what.protocol != Protocol::Dns && ruling.verdict == Verdict::Allow;
+        let same = |known: &Arc<Decision>| known.what == what && known.ruling == ruling;
+        let known = if alone { None } else { self.recent.iter().rposition(same) };
+        if let Some(mut known) = known.and_then(|place| self.recent.remove(place)) {
+            let decision = Arc::make_mut(&mut known);
+            decision.times += 1;
+            decision.at = at;
+            let (number, times) = (decision.number, decision.times);
+            self.recent.push_back(known.clone());
+            return (number, times.is_power_of_two().then_some(known));
+        }
+        self.counted += 1;
+        let number = self.counted;
+        let decision =
+            Arc::new(Decision { number, sandbox, at, what, ruling, times: 1, end: None });
+        if self.recent.len() >= Self::LONGEST {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(decision.clone());
+        (number, Some(decision))
+    }
+
+    /// Notes where a connection went and how it ended, and answers with that alone. If it is not
+    /// forgotten already it becomes one entry with the others that ended like it.
+    pub(crate) fn ended(
+        &mut self,
+        number: u64,
+        address: Option<IpAddr>,
+        end: End,
+    ) -> Option<Arc<Decision>> {
+        let place = self.recent.iter().rposition(|known| known.number == number)?;
+        let mut ended = self.recent.remove(place)?;
+        let decision = Arc::make_mut(&mut ended);
+        decision.what.address = address;
+        decision.end = Some(end);
+        let mut entry = ended.clone();
+        if let Some(place) = self.recent.iter().rposition(|known| known.is_like(&ended)) {
+            Arc::make_mut(&mut entry).add(self.recent.remove(place).as_deref());
+        }
+        self.recent.push_back(entry);
+        Some(ended)
+    }
+
+    /// What is known still, in the order of what happened last.
+    pub(crate) fn recent(&self) -> Vec<Decision> {
+        self.recent.iter().map(|decision| Decision::clone(decision)).collect()
+    }
+}
+
+/// Numbers about everything that all sandboxes tried.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    allowed: [AtomicU64; 3],
+    denied: [[AtomicU64; 6]; 3],
+    pub(crate) open: AtomicU64,
+    pub(crate) sent: AtomicU64,
+    pub(crate) received: AtomicU64,
+}
+
+/// The reasons by which denials are counted.
+const REASONS: [&str; 6] = ["rule", "operator", "default", "guard", "mismatch", "limit"];
+
+/// Numbers about everything that all sandboxes tried since the server started.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// What was allowed, by protocol.
+    pub allowed: Vec<(Protocol, u64)>,
+    /// What was denied, by protocol and reason.
+    pub denied: Vec<(Protocol, &'static str, u64)>,
+    /// Connections that are open now.
+    pub open: u64,
+    /// Bytes from sandboxes.
+    pub sent: u64,
+    /// Bytes to sandboxes.
+    pub received: u64,
+}
+
+impl Counters {
+    pub(crate) fn count(&self, protocol: Protocol, ruling: &Ruling) {
+        let reason = match ruling.by {
+            By::Rule(_) => 0,
+            By::Operator(_) => 1,
+            By::Default => 2,
+            By::Guard(_) => 3,
+            By::Mismatch => 4,
+            By::Limit => 5,
+        };
+        let counter = match ruling.verdict {
+            Verdict::Allow => self.allowed.get(protocol as usize),
+            Verdict::Deny => self.denied.get(protocol as usize).and_then(|by| by.get(reason)),
+        };
+        if let Some(counter) = counter {
+            counter.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let mut denied = Vec::new();
+        for (protocol, counters) in Protocol::ALL.into_iter().zip(&self.denied) {
+            for (reason, counter) in REASONS.into_iter().zip(counters) {
+                denied.push((protocol, reason, counter.load(Relaxed)));
+            }
+        }
+        let allowed = Protocol::ALL.into_iter().zip(&self.allowed);
+        Counts {
+            allowed: allowed.map(|(protocol, n)| (protocol, n.load(Relaxed))).collect(),
+            denied,
+            open: self.open.load(Relaxed),
+            sent: self.sent.load(Relaxed),
+            received: self.received.load(Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(name: &str, protocol: Protocol) -> Attempt {
+        Attempt { protocol, name: Some(Name::parse(name).unwrap()), address: None, port: 443 }
+    }
+
+    fn note(log: &mut Log, name: &str, verdict: Verdict) -> (u64, Option<Arc<Decision>>) {
+        let ruling = Ruling { verdict, by: By::Default };
+        log.note((SandboxId::random(), Timestamp::UNIX_EPOCH), attempt(name, Protocol::Tcp), ruling)
+    }
+
+    #[test]
+    fn denials_that_repeat_are_one_entry_and_told_of_less_and_less() {
+        let mut log = Log::default();
+        let told = (0..16).filter(|_| note(&mut log, "a.test", Verdict::Deny).1.is_some()).count();
+        assert_eq!(told, 5);
+        note(&mut log, "b.test", Verdict::Deny);
+        assert_eq!(note(&mut log, "a.test", Verdict::Deny).0, 1);
+        let times: Vec<u64> = log.recent().iter().map(|decision| decision.times).collect();
+        assert_eq!(times, [1, 17]);
+    }
+
+    #[test]
+    fn every_allowed_connection_is_an_entry_that_learns_its_end() {
+        let mut log = Log::default();
+        let (first, _) = note(&mut log, "a.test", Verdict::Allow);
+        let (second, _) = note(&mut log, "a.test", Verdict::Allow);
+        assert_ne!(first, second);
+        let end = End { sent: 1, received: 2, lasted: Duration::ZERO, how: Ending::Done };
+        assert!(log.ended(first, None, end.clone()).is_some());
+        let ends: Vec<_> = log.recent().into_iter().map(|decision| decision.end).collect();
+        assert_eq!(ends, [None, Some(end.clone())]);
+        let told = log.ended(second, None, end).unwrap();
+        assert_eq!((told.times, told.end.as_ref().unwrap().received), (1, 2));
+        let recent = log.recent();
+        assert_eq!((recent.len(), recent[0].times), (1, 2));
+        assert_eq!(recent[0].end.as_ref().unwrap().received, 4);
+    }
+
+    #[test]
+    fn the_log_forgets_the_oldest() {
+        let mut log = Log::default();
+        for n in 0..1000 {
+            note(&mut log, &format!("n{n}.test"), Verdict::Deny);
+        }
+        let recent = log.recent();
+        assert_eq!((recent.len(), recent[0].number), (Log::LONGEST, 745));
+        let end = End { sent: 0, received: 0, lasted: Duration::ZERO, how: Ending::Done };
+        assert!(log.ended(1, None, end).is_none());
+    }
+}

@@ -1,0 +1,175 @@
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+};
+
+use osb_api::SandboxId;
+use osb_core::{Clock as _, SystemClock};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Attempt, By, Decision, Name, Policy, Protocol, Ruling, Verdict,
+    book::{Book, Unknown},
+    decision::{End, Log},
+    egress::House,
+    limits::Bucket,
+    passage::Passages,
+};
+
+/// Where everything of one sandbox comes by.
+pub(crate) struct Door {
+    pub(crate) id: SandboxId,
+    pub(crate) house: Arc<House>,
+    policy: RwLock<Arc<Policy>>,
+    book: Mutex<Book>,
+    passages: Mutex<Passages>,
+    log: Mutex<Log>,
+    /// Ends everything that belongs to the sandbox.
+    pub(crate) closed: CancellationToken,
+    pub(crate) arrivals: Bucket,
+    /// Questions to the resolver.
+    pub(crate) questions: Bucket,
+    /// Names that were not asked for before, below a domain that is allowed as a whole.
+    pub(crate) strange_names: Bucket,
+    /// Questions that are being answered.
+    pub(crate) asking: Arc<Semaphore>,
+    pub(crate) bandwidth: Option<Bucket>,
+}
+
+/// Whom a connection is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    Name(Name),
+    Address(IpAddr),
+    /// Datagrams to an address.
+    Datagrams(IpAddr),
+}
+
+impl Door {
+    /// Questions a second, and at once after a rest.
+    const QUESTIONS: (f64, f64) = (500.0, 1000.0);
+    /// Questions that are answered at the same time.
+    const ASKING: usize = 64;
+    const STRANGE_NAMES: (f64, f64) = (2.0, 200.0);
+
+    pub(crate) fn new(id: SandboxId, policy: Arc<Policy>, house: Arc<House>) -> Self {
+        let settings = &house.settings;
+        let arrivals = f64::from(settings.new_connections.max(1));
+        #[expect(clippy::cast_precision_loss, reason = "nobody counts bandwidth that precisely")]
+        let bandwidth = settings.bandwidth.map(|rate| (rate.max(1024) as f64, rate as f64 / 10.0));
+        Self {
+            id,
+            policy: RwLock::new(policy),
+            book: Mutex::default(),
+            passages: Mutex::default(),
+            log: Mutex::default(),
+            closed: CancellationToken::new(),
+            arrivals: Bucket::new(arrivals, arrivals * 2.0),
+            questions: Bucket::new(Self::QUESTIONS.0, Self::QUESTIONS.1),
+            strange_names: Bucket::new(Self::STRANGE_NAMES.0, Self::STRANGE_NAMES.1),
+            asking: Arc::new(Semaphore::new(Self::ASKING)),
+            bandwidth: bandwidth.map(|(rate, burst)| Bucket::new(rate, burst.max(65536.0))),
+            house,
+        }
+    }
+
+    pub(crate) fn policy(&self) -> Arc<Policy> {
+        self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_policy(&self, policy: Arc<Policy>) {
+        let new = policy.clone();
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        // Whoever enters from here on is judged by the new one.
+        self.passages().cut_uncovered(&new);
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.cancel();
+        self.passages().cut_all(&Ruling { verdict: Verdict::Deny, by: By::Default });
+    }
+
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn passages(&self) -> MutexGuard<'_, Passages> {
+        self.passages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whom something is for that goes to an address.
+    pub(crate) fn target(&self, address: IpAddr) -> Result<Target, Unknown> {
+        match self.book().name(address) {
+            Some(name) => name.map(Target::Name),
+            None => Ok(Target::Address(address)),
+        }
+    }
+
+    /// Writes down what was decided, and answers with its number in the log.
+    pub(crate) fn note(&self, what: Attempt, ruling: Ruling) -> u64 {
+        self.house.counters.count(what.protocol, &ruling);
+        tracing::debug!(
+            sandbox_id = %self.id,
+            protocol = what.protocol.as_str(),
+            name = what.name.as_ref().map(tracing::field::display),
+            address = what.address.map(tracing::field::display),
+            port = what.port,
+            verdict = ?ruling.verdict,
+            by = ?ruling.by,
+            "decided what may leave"
+        );
+        let told = self.log().note((self.id, SystemClock.now()), what, ruling);
+        self.tell(told.1);
+        told.0
+    }
+
+    /// Writes down how something ended that was allowed.
+    pub(crate) fn ended(&self, number: u64, address: Option<IpAddr>, end: End) {
+        let told = self.log().ended(number, address, end);
+        self.tell(told);
+    }
+
+    fn tell(&self, decision: Option<Arc<Decision>>) {
+        // Nobody may be watching.
+        if let Some(decision) = decision {
+            drop(self.house.watchers.send(decision));
+        }
+    }
+
+    pub(crate) fn recent(&self) -> Vec<Decision> {
+        self.log().recent()
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Target {
+    /// What the policy says of it, as far as that is known before it is resolved.
+    pub(crate) fn judge(&self, policy: &Policy, port: u16) -> Ruling {
+        match self {
+            Self::Name(name) => policy.name_at(name, port),
+            Self::Address(address) => policy.address(*address, port),
+            Self::Datagrams(address) => policy.datagram(*address, port),
+        }
+    }
+
+    /// What the policy says of reaching it at an address.
+    pub(crate) fn judge_at(&self, policy: &Policy, at: SocketAddr) -> Ruling {
+        match self {
+            Self::Name(name) => policy.resolved(name, at.ip(), at.port()),
+            Self::Address(_) | Self::Datagrams(_) => self.judge(policy, at.port()),
+        }
+    }
+
+    pub(crate) fn attempt(&self, port: u16) -> Attempt {
+        let (protocol, name, address) = match self {
+            Self::Name(name) => (Protocol::Tcp, Some(name.clone()), None),
+            Self::Address(address) => (Protocol::Tcp, None, Some(*address)),
+            Self::Datagrams(address) => (Protocol::Udp, None, Some(*address)),
+        };
+        Attempt { protocol, name, address, port }
+    }
+}

@@ -1,0 +1,170 @@
+use std::{
+    collections::HashMap,
+    fmt, io,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use osb_api::SandboxId;
+use osb_core::Outlets;
+use rustix::process::{Resource, getrlimit};
+use tokio::{runtime::Handle, sync::broadcast};
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    Counts, Decision, Policy,
+    datagrams::Datagrams,
+    decision::Counters,
+    door::Door,
+    streams,
+    upstream::{Resolvers, Upstream},
+};
+
+/// What may leave all sandboxes, and what has. Clones are the same.
+#[derive(Clone)]
+pub struct Egress {
+    house: Arc<House>,
+}
+
+/// How much every sandbox may use of what they share, and where names are resolved.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub resolvers: Resolvers,
+    /// Connections of one sandbox at the same time.
+    pub connections: usize,
+    /// Connections that a sandbox may begin in a second. More wait.
+    pub new_connections: u32,
+    /// Bytes a second that a sandbox may send and receive, together, if that is limited.
+    pub bandwidth: Option<u64>,
+    /// How long it may take to connect to a host, all of its addresses together.
+    pub connect_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            resolvers: Resolvers::Host,
+            connections: 1024,
+            new_connections: 500,
+            bandwidth: None,
+            connect_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What the doors of all sandboxes share.
+pub(crate) struct House {
+    pub(crate) settings: Settings,
+    pub(crate) upstream: Upstream,
+    pub(crate) counters: Counters,
+    pub(crate) watchers: broadcast::Sender<Arc<Decision>>,
+    pub(crate) tasks: TaskTracker,
+    room: AtomicUsize,
+    doors: RwLock<HashMap<SandboxId, Arc<Door>>>,
+}
+
+impl House {
+    /// The descriptors that a connection may take: two sockets and the ends of two pipes.
+    const DESCRIPTORS: u64 = 6;
+    /// Decisions that wait for a watcher who is slow.
+    const WAITING: usize = 1024;
+
+    fn new(settings: Settings) -> Self {
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        // Half is for everything else that the server does.
+        let room = usize::try_from(descriptors / Self::DESCRIPTORS / 2).unwrap_or(usize::MAX);
+        Self {
+            upstream: Upstream::new(settings.resolvers.clone()),
+            // However few there are, one sandbox never takes them all.
+            settings: Settings { connections: settings.connections.min(room / 2), ..settings },
+            counters: Counters::default(),
+            watchers: broadcast::Sender::new(Self::WAITING),
+            tasks: TaskTracker::new(),
+            room: AtomicUsize::new(room),
+            doors: RwLock::default(),
+        }
+    }
+
+    /// Takes one of the connections that all sandboxes together may have.
+    pub(crate) fn take_room(&self) -> bool {
+        self.room.fetch_update(Relaxed, Relaxed, |room| room.checked_sub(1)).is_ok()
+    }
+
+    pub(crate) fn give_room(&self) {
+        self.room.fetch_add(1, Relaxed);
+    }
+}
+
+impl Egress {
+    /// To be called inside of a runtime, which then does all the work.
+    pub fn start(settings: Settings) -> io::Result<Self> {
+        Handle::try_current().map_err(io::Error::other)?;
+        Ok(Self { house: Arc::new(House::new(settings)) })
+    }
+
+    /// Begins to answer for everything that a sandbox sends. Whoever answered before is gone then.
+    pub fn attend(&self, id: SandboxId, outlets: Outlets, policy: Arc<Policy>) -> io::Result<()> {
+        let Outlets { streams, datagrams, answers } = outlets;
+        let streams = tokio::net::TcpListener::from_std(streams)?;
+        let door = Arc::new(Door::new(id, policy, self.house.clone()));
+        let datagrams = Datagrams::new(door.clone(), datagrams, answers)?;
+        self.house.tasks.spawn(streams::accept(door.clone(), streams));
+        self.house.tasks.spawn(datagrams.receive());
+        let mut doors = self.house.doors.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(earlier) = doors.insert(id, door) {
+            earlier.close();
+        }
+        Ok(())
+    }
+
+    /// Replaces the policy of a sandbox. When this returns it is in force, and connections that it
+    /// does not cover are cut. `false` if nobody attends to the sandbox.
+    pub fn set_policy(&self, id: SandboxId, policy: Arc<Policy>) -> bool {
+        let Some(door) = self.door(id) else { return false };
+        door.set_policy(policy);
+        true
+    }
+
+    /// Ends everything of a sandbox. From now on nothing leaves it.
+    pub fn leave(&self, id: SandboxId) {
+        let mut doors = self.house.doors.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(door) = doors.remove(&id) {
+            door.close();
+        }
+    }
+
+    /// The latest decisions about a sandbox, the oldest first; nothing if nobody attends to it.
+    pub fn recent(&self, id: SandboxId) -> Vec<Decision> {
+        self.door(id).map(|door| door.recent()).unwrap_or_default()
+    }
+
+    /// Decisions about all sandboxes as they are made. Who is too slow misses some.
+    pub fn watch(&self) -> broadcast::Receiver<Arc<Decision>> {
+        self.house.watchers.subscribe()
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.house.counters.counts()
+    }
+
+    /// A door without outlets.
+    #[cfg(test)]
+    pub(crate) fn door_for_tests(&self, id: SandboxId, policy: Arc<Policy>) -> Arc<Door> {
+        let door = Arc::new(Door::new(id, policy, self.house.clone()));
+        self.house.doors.write().unwrap_or_else(PoisonError::into_inner).insert(id, door.clone());
+        door
+    }
+
+    fn door(&self, id: SandboxId) -> Option<Arc<Door>> {
+        self.house.doors.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+}
+
+impl fmt::Debug for Egress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Egress").field("settings", &self.house.settings).finish_non_exhaustive()
+    }
+}

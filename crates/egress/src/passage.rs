@@ -1,0 +1,202 @@
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use rustix::net::{connect_unspec, sockopt};
+use tokio::{net::TcpStream, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Policy, Ruling, Verdict,
+    decision::{End, Ending},
+    door::{Door, Target},
+};
+
+/// The connections of a sandbox that are open or being made.
+#[derive(Debug, Default)]
+pub(crate) struct Passages {
+    open: HashMap<u64, Open>,
+    counted: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    target: Target,
+    port: u16,
+    /// Where it goes, once that is decided.
+    at: Option<SocketAddr>,
+    tether: Arc<Tether>,
+}
+
+/// What a connection hangs on.
+#[derive(Debug, Default)]
+struct Tether {
+    cut: CancellationToken,
+    why: OnceLock<Ruling>,
+    pair: OnceLock<Arc<Pair>>,
+}
+
+/// Both ends of a connection that is passed on: that of the sandbox, and that of the host.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) inside: TcpStream,
+    pub(crate) outside: TcpStream,
+}
+
+impl Tether {
+    /// When this returns, nothing passes any more.
+    fn cut(&self, why: &Ruling) {
+        drop(self.why.set(why.clone()));
+        if let Some(pair) = self.pair.get() {
+            pair.sever();
+        }
+        self.cut.cancel();
+    }
+}
+
+impl Pair {
+    /// Breaks both ends off at once, while others still hold them.
+    fn sever(&self) {
+        for end in [&self.inside, &self.outside] {
+            // To no address: the other side is sent a reset. One that is gone already needs none.
+            connect_unspec(end).ok();
+        }
+    }
+}
+
+/// Lets the other side see that a connection was refused or broken, and not that it is complete.
+pub(crate) fn reset_on_close(stream: &TcpStream) {
+    // At worst it looks complete.
+    sockopt::set_socket_linger(stream, Some(Duration::ZERO)).ok();
+}
+
+impl Passages {
+    /// Cuts what a policy does not cover.
+    pub(crate) fn cut_uncovered(&mut self, policy: &Policy) {
+        for open in self.open.values() {
+            let ruling = match open.at {
+                Some(at) => open.target.judge_at(policy, at),
+                None => open.target.judge(policy, open.port),
+            };
+            if ruling.verdict == Verdict::Deny {
+                open.tether.cut(&ruling);
+            }
+        }
+    }
+
+    pub(crate) fn cut_all(&mut self, why: &Ruling) {
+        for open in self.open.values() {
+            open.tether.cut(why);
+        }
+    }
+}
+
+/// One connection of a sandbox, from its arrival on. It is counted as long as this lives, and the
+/// name that it is for keeps its address.
+pub(crate) struct Passage {
+    door: Arc<Door>,
+    key: u64,
+    pub(crate) target: Target,
+    pub(crate) port: u16,
+    tether: Arc<Tether>,
+    pub(crate) traffic: Traffic,
+    began: Instant,
+}
+
+/// The bytes that a connection has carried.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) sent: AtomicU64,
+    pub(crate) received: AtomicU64,
+}
+
+impl Passage {
+    pub(crate) fn enter(door: &Arc<Door>, target: &Target, port: u16) -> Option<Self> {
+        let tether = Arc::<Tether>::default();
+        let mut passages = door.passages();
+        if passages.open.len() >= door.house.settings.connections || !door.house.take_room() {
+            return None;
+        }
+        passages.counted += 1;
+        let key = passages.counted;
+        let open = Open { target: target.clone(), port, at: None, tether: tether.clone() };
+        passages.open.insert(key, open);
+        drop(passages);
+        // Those that entered while the door was being closed were not cut with the others.
+        if door.closed.is_cancelled() {
+            tether.cut.cancel();
+        }
+        if let Target::Name(name) = target {
+            door.book().hold(name);
+        }
+        door.house.counters.open.fetch_add(1, Relaxed);
+        Some(Self {
+            door: door.clone(),
+            key,
+            target: target.clone(),
+            port,
+            tether,
+            traffic: Traffic::default(),
+            began: Instant::now(),
+        })
+    }
+
+    pub(crate) fn door(&self) -> &Arc<Door> {
+        &self.door
+    }
+
+    /// Resolves once the connection must end.
+    pub(crate) async fn cut(&self) {
+        self.tether.cut.cancelled().await;
+    }
+
+    /// Says where the connection goes, and asks the policy once more if it has changed meanwhile.
+    pub(crate) fn settle(&self, at: SocketAddr, pair: Option<Arc<Pair>>) -> Result<(), Ruling> {
+        if let Some(pair) = pair {
+            drop(self.tether.pair.set(pair));
+        }
+        let mut passages = self.door.passages();
+        if let Some(open) = passages.open.get_mut(&self.key) {
+            open.at = Some(at);
+        }
+        // A policy that is set from here on finds this connection with its address.
+        let ruling = self.target.judge_at(&self.door.policy(), at);
+        drop(passages);
+        if ruling.verdict == Verdict::Deny {
+            return Err(ruling);
+        }
+        match self.tether.why.get() {
+            Some(why) => Err(why.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes down how it ended.
+    pub(crate) fn end(&self, number: u64, at: Option<SocketAddr>, how: Ending) {
+        let how = match self.tether.why.get() {
+            Some(why) => Ending::Cut(why.clone()),
+            None => how,
+        };
+        let (sent, received) =
+            (self.traffic.sent.load(Relaxed), self.traffic.received.load(Relaxed));
+        let end = End { sent, received, lasted: self.began.elapsed(), how };
+        self.door.ended(number, at.map(|at| at.ip()), end);
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        self.door.passages().open.remove(&self.key);
+        self.door.house.give_room();
+        self.door.house.counters.open.fetch_sub(1, Relaxed);
+        if let Target::Name(name) = &self.target {
+            self.door.book().let_go(name);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use rustix::{
+    net::{Shutdown, shutdown},
+    pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice},
+};
+use tokio::{io::Interest, net::TcpStream, time::timeout};
+
+use crate::{
+    By, Ruling, Verdict,
+    door::Target,
+    limits::Bucket,
+    passage::{Pair, Passage},
+    sniff::{Said, Seen, sniff},
+};
+
+/// Why bytes pass no longer, other than that both sides have sent all they had.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// One side is gone.
+    Gone,
+    /// The first bytes are for another host.
+    Refused(Ruling),
+    /// The connection was cut from outside.
+    Cut,
+}
+
+impl From<io::Error> for Broken {
+    fn from(_: io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+/// How long a client may take from its first byte until it has said whom it wants.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// In how many parts it may say so.
+const PARTS: usize = 64;
+/// What is copied at once.
+const BUFFER: usize = 16 * 1024;
+/// After so many bytes in one direction the kernel passes on the rest, without copies to us.
+const BULK: u64 = 256 * 1024;
+/// What waits in the kernel between two ends.
+const PIPE: usize = 256 * 1024;
+
+/// Passes bytes both ways until both sides have sent all they had.
+///
+/// The host hears nothing before the sandbox has said whom it wants, if its protocol says so;
+/// what the host sends is not held up.
+pub(crate) async fn carry(passage: &Passage, pair: &Pair) -> Result<(), Broken> {
+    let Pair { inside, outside } = pair;
+    let house = &passage.door().house.counters;
+    let bandwidth = passage.door().bandwidth.as_ref();
+    let out = Meter { counters: [&passage.traffic.sent, &house.sent], bandwidth };
+    let back = Meter { counters: [&passage.traffic.received, &house.received], bandwidth };
+    let outwards = async {
+        let head = timeout(PATIENCE, first_bytes(passage, inside));
+        let head = head_in_time(inside, head).await?;
+        write_all(outside, &head).await?;
+        out.count(head.len()).await;
+        Ok(pour(inside, outside, &out).await?)
+    };
+    let inwards = async { Ok(pour(outside, inside, &back).await?) };
+    tokio::select! {
+        biased;
+        () = passage.cut() => Err(Broken::Cut),
+        both = async { tokio::try_join!(outwards, inwards) } => both.map(drop),
+    }
+}
+
+/// Waits for the first byte as long as it takes, and then for the rest as long as it may.
+async fn head_in_time(
+    inside: &TcpStream,
+    head: impl Future<Output = Result<Result<Vec<u8>, Broken>, tokio::time::error::Elapsed>>,
+) -> Result<Vec<u8>, Broken> {
+    inside.readable().await?;
+    head.await.unwrap_or_else(|_| Err(Broken::Refused(mismatch())))
+}
+
+/// Reads until it is clear for whom the bytes are, and whether they may go there.
+async fn first_bytes(passage: &Passage, inside: &TcpStream) -> Result<Vec<u8>, Broken> {
+    let mut held = Vec::new();
+    for _ in 0..PARTS {
+        if read(inside, &mut held).await? == 0 {
+            return Ok(held);
+        }
+        let seen = sniff(&held);
+        if seen != Seen::Undecided {
+            return match verdict(passage, &seen) {
+                Ok(()) => Ok(held),
+                Err(ruling) => Err(Broken::Refused(ruling)),
+            };
+        }
+    }
+    Err(Broken::Refused(mismatch()))
+}
+
+/// Whether the first bytes are for whom the connection is.
+fn verdict(passage: &Passage, seen: &Seen) -> Result<(), Ruling> {
+    let said = match seen {
+        Seen::Undecided | Seen::Nobody => return Ok(()),
+        Seen::Ambiguous => return Err(mismatch()),
+        Seen::Host(said) => said,
+    };
+    let ruling = match (&passage.target, said) {
+        (Target::Name(name), Said::Name(said)) if name == said => return Ok(()),
+        (Target::Name(_), _) => return Err(mismatch()),
+        // Who connects to an address may ask there for whom he likes, but not for those that a
+        // rule denies.
+        (_, Said::Name(said)) => passage.door().policy().name(said),
+        (_, Said::Address(said)) => passage.door().policy().address(*said, passage.port),
+    };
+    match (ruling.verdict, &ruling.by) {
+        (Verdict::Deny, By::Rule(_) | By::Operator(_)) => Err(ruling),
+        _ => Ok(()),
+    }
+}
+
+fn mismatch() -> Ruling {
+    Ruling { verdict: Verdict::Deny, by: By::Mismatch }
+}
+
+/// Counts what passes in one direction, and slows it down if it is limited.
+struct Meter<'a> {
+    counters: [&'a AtomicU64; 2],
+    bandwidth: Option<&'a Bucket>,
+}
+
+impl Meter<'_> {
+    async fn count(&self, bytes: usize) {
+        for counter in self.counters {
+            counter.fetch_add(bytes as u64, Relaxed);
+        }
+        if let Some(bandwidth) = self.bandwidth {
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "nobody counts bandwidth that precisely"
+            )]
+            bandwidth.wait(bytes as f64).await;
+        }
+    }
+}
+
+/// Passes on everything that comes from one side, and then that nothing more comes.
+async fn pour(from: &TcpStream, to: &TcpStream, meter: &Meter<'_>) -> io::Result<()> {
+    let mut copied = 0;
+    // An idle connection holds no memory.
+    let mut buffer = Vec::new();
+    while copied < BULK {
+        buffer.clear();
+        let length = read(from, &mut buffer).await?;
+        if length == 0 {
+            finish(to);
+            return Ok(());
+        }
+        write_all(to, &buffer).await?;
+        copied += length as u64;
+        meter.count(length).await;
+        if length < buffer.capacity() {
+            buffer = Vec::new();
+        }
+    }
+    drop(buffer);
+    let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    // As large as it is, if the system lets nobody have larger ones.
+    fcntl_setpipe_size(&pipe.1, PIPE).ok();
+    loop {
+        let length = fill(from, &pipe.1).await?;
+        if length == 0 {
+            finish(to);
+            return Ok(());
+        }
+        drain(&pipe.0, to, length).await?;
+        meter.count(length).await;
+    }
+}
+
+/// Whoever is gone already needs not be told.
+fn finish(to: &TcpStream) {
+    shutdown(to, Shutdown::Write).ok();
+}
+
+/// Reads what there is behind what is in `buffer`, for which room is made once something comes.
+async fn read(from: &TcpStream, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    from.async_io(Interest::READABLE, || {
+        buffer.reserve(BUFFER.saturating_sub(buffer.capacity()).max(BUFFER / 4));
+        from.try_read_buf(buffer)
+    })
+    .await
+}
+
+async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = to.async_io(Interest::WRITABLE, || to.try_write(bytes)).await?;
+        bytes = bytes.get(written..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Moves what there is into a pipe, which is empty.
+async fn fill(from: &TcpStream, pipe: &OwnedFd) -> io::Result<usize> {
+    let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+    from.async_io(Interest::READABLE, || Ok(splice(from, None, pipe, None, PIPE, flags)?)).await
+}
+
+async fn drain(pipe: &OwnedFd, to: &TcpStream, mut length: usize) -> io::Result<()> {
+    let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+    while length > 0 {
+        let moved = to
+            .async_io(Interest::WRITABLE, || Ok(splice(pipe, None, to, None, length, flags)?))
+            .await?;
+        if moved == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        length = length.saturating_sub(moved);
+    }
+    Ok(())
+}
