@@ -7,12 +7,17 @@
 mod auth;
 mod binding;
 mod credential;
+mod decision;
 mod policy;
 mod vault;
 
 pub use auth::{AuthSummary, AuthType, CredentialAuth, CustomHeader, Place, Substitution};
 pub use binding::{Binding, BindingSummary, Match, Scheme};
 pub use credential::{Credential, CredentialSource, CredentialSummary, SourceType};
+pub use decision::{
+    Decision, DecisionEnd, DecisionLog, DecisionOutcome, DecisionProtocol, DecisionQuery,
+    DecisionReason, ReasonKind,
+};
 pub use policy::{EnforcementMode, PolicyMode, PolicyState, PolicyStatus};
 pub use vault::{
     BindingChanges, BindingList, CreateVaultRequest, CredentialChanges, CredentialList,

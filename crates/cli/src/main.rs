@@ -7,6 +7,7 @@ mod age;
 mod data_dir;
 mod deletion;
 mod doctor;
+mod egress;
 mod ending;
 mod env;
 mod explain;
@@ -94,6 +95,9 @@ enum Command {
     /// List and delete the volumes that the server keeps under names
     #[command(subcommand)]
     Volume(volume::Command),
+    /// See what sandboxes try in the network, and learn the policy that allows it
+    #[command(subcommand)]
+    Egress(egress::Command),
     /// Read and write the files of a sandbox
     #[command(subcommand)]
     File(file::Command),
@@ -158,6 +162,9 @@ impl Command {
             Self::Volume(command) => {
                 wait_for(Threads::Few, volume::main(command, environment, output))
             }
+            Self::Egress(command) => {
+                wait_for(Threads::Few, egress::main(command, environment, output))
+            }
             Self::File(command) => wait_for(Threads::Few, file::main(command, environment, output)),
             Self::Doctor(args) => {
                 let begun = doctor::begin(args, environment);
@@ -175,6 +182,7 @@ impl Command {
             | Self::Sandbox(_)
             | Self::Snapshot(_)
             | Self::Volume(_)
+            | Self::Egress(_)
             | Self::File(_)
             | Self::Doctor(_)
             | Self::Explain(_)

@@ -20,6 +20,7 @@
 //! [`InvalidDomain::Https`].
 
 mod connection;
+mod decisions;
 mod download;
 mod error;
 mod events;
@@ -35,6 +36,7 @@ mod upload;
 mod volumes;
 
 pub use connection::{Connection, InvalidApiKey, InvalidDomain, Route};
+pub use decisions::Decisions;
 pub use download::Download;
 pub use error::ClientError;
 pub use events::{Events, Outcome, output_line};

@@ -137,7 +137,7 @@ impl Lifecycle {
     }
 }
 
-fn path(id: &str, rest: &str) -> String {
+pub(crate) fn path(id: &str, rest: &str) -> String {
     format!("/sandboxes/{}{rest}", utf8_percent_encode(id, ENCODED))
 }
 

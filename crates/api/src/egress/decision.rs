@@ -1,0 +1,116 @@
+use serde::{Deserialize, Serialize};
+
+use crate::lifecycle::{NetworkAction, Time};
+
+/// What was decided of late about what a sandbox tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct DecisionLog {
+    /// In the order of what happened last.
+    pub decisions: Vec<Decision>,
+}
+
+/// How decisions are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::IntoParams))]
+pub struct DecisionQuery {
+    /// Answer with those to come too, one JSON object per line, until the sandbox ends.
+    #[serde(default)]
+    pub follow: bool,
+}
+
+/// What was decided about something that a sandbox tried, and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Decision {
+    /// Counts what the sandbox tried. What is told of again, such as a connection at its end, has
+    /// the number that it had.
+    pub number: u64,
+    /// When it was decided; the last time if that was more than once.
+    pub at: Time,
+    pub protocol: DecisionProtocol,
+    /// The host that it was for, if it was for a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Where it went, as far as that came to be known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    pub port: u16,
+    pub action: NetworkAction,
+    #[serde(flatten)]
+    pub reason: DecisionReason,
+    /// How often the same was tried with the same outcome.
+    pub times: u64,
+    /// How it ended, once it has. If it was tried more than once, in sum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<DecisionEnd>,
+}
+
+/// Who decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionReason {
+    pub reason: ReasonKind,
+    /// The target of the rule, as it was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// What kind of address is guarded: host, metadata, private, link-local or special.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarded: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum ReasonKind {
+    /// A rule of the sandbox's policy.
+    Rule,
+    /// A rule that the operator gave all sandboxes.
+    Operator,
+    /// No rule said anything.
+    Default,
+    /// The address is one that nobody reaches unless a rule names it.
+    Guard,
+    /// The connection is not for the host that it says it is for.
+    Mismatch,
+    /// The sandbox has more of them at once, or more often, than it may.
+    Limit,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum DecisionProtocol {
+    /// A question for a name.
+    Dns,
+    Tcp,
+    Udp,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionEnd {
+    pub outcome: DecisionOutcome,
+    /// Why it was cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_by: Option<DecisionReason>,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub duration_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum DecisionOutcome {
+    /// By its ends.
+    Done,
+    /// It was allowed, but the other side could not be reached.
+    Unreachable,
+    /// By the policy, or because it turned out to be for somebody else.
+    Cut,
+}

@@ -1,0 +1,130 @@
+//! `osb egress log`.
+
+use opensandbox::api::{
+    egress::{Decision, DecisionOutcome, DecisionProtocol, DecisionReason, ReasonKind},
+    lifecycle::NetworkAction,
+};
+
+use crate::{
+    env::Environment,
+    failure::Failure,
+    output::{Format, Output},
+    table::Table,
+    target::Target,
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The sandbox
+    id: String,
+    /// Go on with what is decided from now on
+    #[arg(short, long)]
+    follow: bool,
+    /// Columns for people, or JSON with every field, with --follow one object per line
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(crate) async fn main(
+    args: Args,
+    environment: &Environment,
+    output: &mut Output<'_>,
+) -> Result<u8, Failure> {
+    let lifecycle = args.target.lifecycle(environment)?;
+    if !args.follow {
+        let log = lifecycle.egress_log(&args.id).await?;
+        match args.output {
+            Format::Json => output.json(&log)?,
+            Format::Table => output.line(&table(&log.decisions))?,
+        }
+        return Ok(0);
+    }
+    let mut decisions = lifecycle.follow_egress_log(&args.id).await?;
+    while let Some(decision) = decisions.next().await? {
+        match args.output {
+            Format::Json => output.line(&serde_json::to_string(&decision).unwrap_or_default())?,
+            Format::Table => output.line(&cells(&decision).join("  "))?,
+        }
+    }
+    Ok(0)
+}
+
+fn table(decisions: &[Decision]) -> String {
+    let mut table = Table::new(["TIME", "VERDICT", "WHAT", "WHERE", "WHY", "TIMES", "OUTCOME"]);
+    for decision in decisions {
+        table.row(cells(decision));
+    }
+    table.render()
+}
+
+fn cells(decision: &Decision) -> [String; 7] {
+    let place = decision.name.as_deref().or(decision.address.as_deref()).unwrap_or("?");
+    let (what, place) = match decision.protocol {
+        DecisionProtocol::Dns => ("dns", place.to_owned()),
+        DecisionProtocol::Tcp => ("tcp", format!("{place}:{}", decision.port)),
+        DecisionProtocol::Udp => ("udp", format!("{place}:{}", decision.port)),
+    };
+    let verdict = match decision.action {
+        NetworkAction::Allow => "allow",
+        NetworkAction::Deny => "deny",
+    };
+    [
+        decision.at.to_string(),
+        verdict.to_owned(),
+        what.to_owned(),
+        place,
+        why(&decision.reason),
+        decision.times.to_string(),
+        outcome(decision),
+    ]
+}
+
+fn why(reason: &DecisionReason) -> String {
+    let detail = reason.rule.as_deref().or(reason.guarded.as_deref());
+    let kind = match reason.reason {
+        ReasonKind::Rule => "rule",
+        ReasonKind::Operator => "operator",
+        ReasonKind::Default => "default",
+        ReasonKind::Guard => "guarded",
+        ReasonKind::Mismatch => "other host",
+        ReasonKind::Limit => "limit",
+    };
+    detail.map_or_else(|| kind.to_owned(), |detail| format!("{kind} {detail}"))
+}
+
+fn outcome(decision: &Decision) -> String {
+    let Some(end) = &decision.end else { return String::new() };
+    let how = match (end.outcome, &end.cut_by) {
+        (DecisionOutcome::Done, _) => "done".to_owned(),
+        (DecisionOutcome::Unreachable, _) => return "unreachable".to_owned(),
+        (DecisionOutcome::Cut, Some(reason)) => format!("cut ({})", why(reason)),
+        (DecisionOutcome::Cut, None) => "cut".to_owned(),
+    };
+    format!("{how}, {} bytes out, {} back", end.sent_bytes, end.received_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decision_is_a_line() {
+        let text = r#"[
+            {"number":1,"at":"2030-01-01T00:00:00Z","protocol":"dns","name":"a.test","port":53,
+             "action":"deny","reason":"default","times":3},
+            {"number":2,"at":"2030-01-01T00:00:01Z","protocol":"tcp","name":"b.test",
+             "address":"192.0.2.1","port":443,"action":"allow","reason":"rule","rule":"*.test",
+             "times":1,"end":{"outcome":"cut","cutBy":{"reason":"mismatch"},"sentBytes":0,
+             "receivedBytes":7,"durationMs":2}}]"#;
+        let decisions: Vec<Decision> = serde_json::from_str(text).unwrap();
+        assert_eq!(
+            table(&decisions),
+            "TIME                  VERDICT  WHAT  WHERE       WHY          TIMES  OUTCOME\n\
+             2030-01-01T00:00:00Z  deny     dns   a.test      default      3\n\
+             2030-01-01T00:00:01Z  allow    tcp   b.test:443  rule *.test  1      \
+             cut (other host), 0 bytes out, 7 back"
+        );
+    }
+}
