@@ -14,6 +14,7 @@ use crate::{
     decision::{End, Log},
     egress::House,
     limits::Bucket,
+    opened::Insight,
     passage::Passages,
 };
 
@@ -35,6 +36,8 @@ pub(crate) struct Door {
     /// Questions that are being answered.
     pub(crate) asking: Arc<Semaphore>,
     pub(crate) bandwidth: Option<Bucket>,
+    /// Whom some of its connections are looked into for.
+    pub(crate) insight: Option<Insight>,
 }
 
 /// Whom a connection is for.
@@ -53,7 +56,12 @@ impl Door {
     const ASKING: usize = 64;
     const STRANGE_NAMES: (f64, f64) = (2.0, 200.0);
 
-    pub(crate) fn new(id: SandboxId, policy: Arc<Policy>, house: Arc<House>) -> Self {
+    pub(crate) fn new(
+        id: SandboxId,
+        policy: Arc<Policy>,
+        insight: Option<Insight>,
+        house: Arc<House>,
+    ) -> Self {
         let settings = &house.settings;
         let arrivals = f64::from(settings.new_connections.max(1));
         #[expect(clippy::cast_precision_loss, reason = "nobody counts bandwidth that precisely")]
@@ -70,6 +78,7 @@ impl Door {
             strange_names: Bucket::new(Self::STRANGE_NAMES.0, Self::STRANGE_NAMES.1),
             asking: Arc::new(Semaphore::new(Self::ASKING)),
             bandwidth: bandwidth.map(|(rate, burst)| Bucket::new(rate, burst.max(65536.0))),
+            insight,
             house,
         }
     }

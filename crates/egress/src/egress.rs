@@ -9,7 +9,7 @@ use std::{
 };
 
 use osb_api::SandboxId;
-use osb_core::Outlets;
+use osb_core::{Outlets, SystemClock};
 use rustix::process::{Resource, getrlimit};
 use tokio::{runtime::Handle, sync::broadcast};
 use tokio_util::task::TaskTracker;
@@ -19,8 +19,11 @@ use crate::{
     datagrams::Datagrams,
     decision::Counters,
     door::Door,
+    intercept::{Authority, Interceptor, Root},
+    opened::Insight,
     streams,
     upstream::{Resolvers, Upstream},
+    vault::Vault,
 };
 
 /// What may leave all sandboxes, and what has. Clones are the same.
@@ -41,6 +44,11 @@ pub struct Settings {
     pub bandwidth: Option<u64>,
     /// How long it may take to connect to a host, all of its addresses together.
     pub connect_timeout: Duration,
+    /// From what the authorities follow that vouch to sandboxes for hosts. A new one, if absent:
+    /// then sandboxes of an earlier server do not trust this one.
+    pub root: Option<Root>,
+    /// Whom we trust beside those whom the host does, as PEM.
+    pub extra_ca: Option<Vec<u8>>,
 }
 
 impl Default for Settings {
@@ -51,6 +59,8 @@ impl Default for Settings {
             new_connections: 500,
             bandwidth: None,
             connect_timeout: Duration::from_secs(10),
+            root: None,
+            extra_ca: None,
         }
     }
 }
@@ -59,6 +69,8 @@ impl Default for Settings {
 pub(crate) struct House {
     pub(crate) settings: Settings,
     pub(crate) upstream: Upstream,
+    pub(crate) interceptor: Interceptor,
+    root: Root,
     pub(crate) counters: Counters,
     pub(crate) watchers: broadcast::Sender<Arc<Decision>>,
     pub(crate) tasks: TaskTracker,
@@ -72,11 +84,13 @@ impl House {
     /// Decisions that wait for a watcher who is slow.
     const WAITING: usize = 1024;
 
-    fn new(settings: Settings) -> Self {
+    fn new(settings: Settings) -> io::Result<Self> {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         // Half is for everything else that the server does.
         let room = usize::try_from(descriptors / Self::DESCRIPTORS / 2).unwrap_or(usize::MAX);
-        Self {
+        let secret = settings.root.clone().map_or_else(Root::random, Ok)?;
+        let interceptor = Interceptor::start(settings.extra_ca.as_deref(), Arc::new(SystemClock))?;
+        Ok(Self {
             upstream: Upstream::new(settings.resolvers.clone()),
             // However few there are, one sandbox never takes them all.
             settings: Settings { connections: settings.connections.min(room / 2), ..settings },
@@ -85,7 +99,9 @@ impl House {
             tasks: TaskTracker::new(),
             room: AtomicUsize::new(room),
             doors: RwLock::default(),
-        }
+            interceptor,
+            root: secret,
+        })
     }
 
     /// Takes one of the connections that all sandboxes together may have.
@@ -102,14 +118,35 @@ impl Egress {
     /// To be called inside of a runtime, which then does all the work.
     pub fn start(settings: Settings) -> io::Result<Self> {
         Handle::try_current().map_err(io::Error::other)?;
-        Ok(Self { house: Arc::new(House::new(settings)) })
+        Ok(Self { house: Arc::new(House::new(settings)?) })
+    }
+
+    /// What a sandbox must trust so that requests of its programs can be given credentials, as PEM.
+    pub fn authority(&self, id: SandboxId) -> io::Result<String> {
+        let authority = Authority::new(&self.house.root, id)?;
+        Ok(authority.certificate().to_owned())
     }
 
     /// Begins to answer for everything that a sandbox sends. Whoever answered before is gone then.
-    pub fn attend(&self, id: SandboxId, outlets: Outlets, policy: Arc<Policy>) -> io::Result<()> {
+    ///
+    /// With a `vault`, requests get its credentials; the sandbox must trust its authority then.
+    pub fn attend(
+        &self,
+        id: SandboxId,
+        outlets: Outlets,
+        policy: Arc<Policy>,
+        vault: Option<Arc<Vault>>,
+    ) -> io::Result<()> {
+        let insight = match vault {
+            Some(vault) => {
+                let authority = Authority::new(&self.house.root, id)?;
+                Some(Insight { vault, authority })
+            }
+            None => None,
+        };
         let Outlets { streams, datagrams, answers } = outlets;
         let streams = tokio::net::TcpListener::from_std(streams)?;
-        let door = Arc::new(Door::new(id, policy, self.house.clone()));
+        let door = Arc::new(Door::new(id, policy, insight, self.house.clone()));
         let datagrams = Datagrams::new(door.clone(), datagrams, answers)?;
         self.house.tasks.spawn(streams::accept(door.clone(), streams));
         self.house.tasks.spawn(datagrams.receive());
@@ -152,8 +189,15 @@ impl Egress {
 
     /// A door without outlets.
     #[cfg(test)]
-    pub(crate) fn door_for_tests(&self, id: SandboxId, policy: Arc<Policy>) -> Arc<Door> {
-        let door = Arc::new(Door::new(id, policy, self.house.clone()));
+    pub(crate) fn door_for_tests(
+        &self,
+        id: SandboxId,
+        policy: Arc<Policy>,
+        vault: Option<Arc<Vault>>,
+    ) -> Arc<Door> {
+        let authority = Authority::new(&self.house.root, id);
+        let insight = vault.map(|vault| Insight { vault, authority: authority.unwrap() });
+        let door = Arc::new(Door::new(id, policy, insight, self.house.clone()));
         self.house.doors.write().unwrap_or_else(PoisonError::into_inner).insert(id, door.clone());
         door
     }

@@ -16,6 +16,7 @@ mod guard;
 mod intercept;
 mod limits;
 mod name;
+mod opened;
 mod operator;
 mod passage;
 mod policy;

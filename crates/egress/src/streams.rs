@@ -11,6 +11,7 @@ use crate::{
     decision::Ending,
     dial::{NoWay, Way, keep, too_many},
     door::{Door, Target},
+    opened,
     passage::{Pair, Passage, reset_on_close},
     resolver,
     splice::{Broken, carry},
@@ -61,7 +62,7 @@ pub(crate) fn admit(door: &Arc<Door>, stream: TcpStream, to: SocketAddr) {
         door.note(Target::Address(address).attempt(port), ruling);
         return reset_on_close(&stream);
     };
-    let Some(passage) = Passage::enter(door, &target, port) else {
+    let Some(passage) = Passage::enter(door, &target, port).map(Arc::new) else {
         door.note(target.attempt(port), too_many());
         return reset_on_close(&stream);
     };
@@ -69,7 +70,7 @@ pub(crate) fn admit(door: &Arc<Door>, stream: TcpStream, to: SocketAddr) {
 }
 
 /// Serves one connection from its arrival to its end.
-async fn pass(passage: Passage, inside: TcpStream) {
+async fn pass(passage: Arc<Passage>, inside: TcpStream) {
     let door = passage.door().clone();
     let (target, port) = (&passage.target, passage.port);
     let way = tokio::select! {
@@ -88,10 +89,16 @@ async fn pass(passage: Passage, inside: TcpStream) {
             return reset_on_close(&inside);
         }
     };
-    // From here on the sandbox may reach the host: directly, which is all there is to do.
     let number = door.note(target.attempt(port), way.ruling.clone());
+    let insight = door.insight.as_ref().and_then(|it| Some((it, it.of(target, port)?)));
+    let served = async {
+        match insight {
+            Some((insight, host)) => opened::serve(&passage, way, inside, insight, host).await,
+            None => direct(&passage, &way, inside).await,
+        }
+    };
     let (at, how) = tokio::select! {
-        done = direct(&passage, &way, inside) => done,
+        done = served => done,
         () = passage.cut() => (None, Ending::Done),
     };
     passage.end(number, at, how);

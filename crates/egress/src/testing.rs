@@ -54,7 +54,7 @@ impl TestHouse {
         let resolver = TestResolver::start(&names).await;
         let resolvers = Resolvers::These(vec![resolver.address]);
         let egress = Egress::start(Settings { resolvers, ..settings }).expect("a runtime");
-        let door = egress.door_for_tests(SandboxId::random(), policy);
+        let door = egress.door_for_tests(SandboxId::random(), policy, None);
         Self { egress, door, resolver }
     }
 

@@ -42,6 +42,7 @@ const PKCS8: [u8; 35] = [
 
 /// A secret of the server from which the keys of all authorities follow, so that none has to be
 /// kept: a server that was started again has the same ones.
+#[derive(Clone)]
 pub struct Root(Zeroizing<[u8; 32]>);
 
 impl Root {
@@ -49,6 +50,14 @@ impl Root {
 
     pub fn new(secret: [u8; Self::LENGTH]) -> Self {
         Self(Zeroizing::new(secret))
+    }
+
+    /// One that nobody has had before.
+    pub fn random() -> io::Result<Self> {
+        let mut secret = [0; Self::LENGTH];
+        let none = |_| io::Error::other("the machine has no randomness");
+        aws_lc_rs::rand::fill(&mut secret).map_err(none)?;
+        Ok(Self::new(secret))
     }
 }
 
