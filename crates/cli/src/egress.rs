@@ -2,11 +2,27 @@
 
 mod learn;
 mod log;
+mod policy;
+
+use opensandbox::api::lifecycle::NetworkAction;
 
 use crate::{env::Environment, failure::Failure, output::Output};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    /// Show what a sandbox may reach
+    Policy(policy::Args),
+    /// Replace what a sandbox may reach
+    ///
+    /// It is in force when this returns, and connections that it does not cover are cut; so it is
+    /// with all changes.
+    Set(policy::SetArgs),
+    /// Let a sandbox reach something, before all other rules
+    Allow(policy::RuleArgs),
+    /// Keep a sandbox from reaching something, before all other rules
+    Deny(policy::RuleArgs),
+    /// Drop the rules about something
+    Rm(policy::RmArgs),
     /// Show what a sandbox tried in the network, and what was decided
     ///
     /// The server keeps the latest 256 different ones of every sandbox.
@@ -25,6 +41,11 @@ pub(crate) async fn main(
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
     match command {
+        Command::Policy(args) => policy::show(args, environment, output).await,
+        Command::Set(args) => policy::set(args, environment).await,
+        Command::Allow(args) => policy::change(args, NetworkAction::Allow, environment).await,
+        Command::Deny(args) => policy::change(args, NetworkAction::Deny, environment).await,
+        Command::Rm(args) => policy::rm(args, environment, output).await,
         Command::Log(args) => log::main(args, environment, output).await,
         Command::Learn(args) => learn::main(args, environment, output).await,
     }

@@ -17,6 +17,7 @@ mod invocation;
 mod lifetime;
 mod logging;
 mod mounts;
+mod network;
 mod output;
 mod pair;
 mod pools;
@@ -85,7 +86,7 @@ enum Command {
     ///   osb run --memory 512Mi --timeout 30s -- make test
     ///   osb run --shell -- 'uname -a; id'
     #[command(verbatim_doc_comment)]
-    Run(run::Args),
+    Run(Box<run::Args>),
     /// Make, list, use and remove sandboxes
     #[command(subcommand, visible_alias = "sbx")]
     Sandbox(sandbox::Command),
@@ -152,7 +153,7 @@ impl Command {
                 let begun = server::begin(args, environment)?;
                 wait_for(Threads::PerCore, server::main(begun, environment, output))
             }
-            Self::Run(args) => wait_for(Threads::Few, run::main(args, environment, output)),
+            Self::Run(args) => wait_for(Threads::Few, run::main(*args, environment, output)),
             Self::Sandbox(command) => {
                 wait_for(Threads::Few, sandbox::main(command, environment, output))
             }

@@ -15,7 +15,7 @@ use crate::{env::Environment, failure::Failure, output::Output};
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Make a sandbox, wait until it is ready, and print its id
-    Create(create::Args),
+    Create(Box<create::Args>),
     /// List sandboxes, newest first
     #[command(visible_alias = "list")]
     Ls(ls::Args),
@@ -47,7 +47,7 @@ pub(crate) async fn main(
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
     match command {
-        Command::Create(args) => create::main(args, environment, output).await,
+        Command::Create(args) => create::main(*args, environment, output).await,
         Command::Ls(args) => ls::main(args, environment, output).await,
         Command::Get(args) => get::main(args, environment, output).await,
         Command::Stats(args) => stats::main(args, environment, output).await,

@@ -5,6 +5,7 @@ use osb_core::{Cpu, Memory};
 
 use crate::{
     mounts::{self, Mount, Scratch},
+    network::Reach,
     pair::{self, Pair},
 };
 
@@ -38,6 +39,8 @@ pub(crate) struct Spec {
     /// Put memory at a path of the sandbox, such as /scratch:64Mi; may be repeated
     #[arg(long, value_name = "PATH:SIZE", help_heading = "Sandbox")]
     tmpfs: Vec<Scratch>,
+    #[command(flatten)]
+    reach: Reach,
 }
 
 impl Spec {
@@ -61,6 +64,7 @@ impl Spec {
             resource_limits: Some(limits.collect()),
             image: request.image.filter(|_| self.snapshot.is_none()),
             snapshot_id: self.snapshot.clone(),
+            network_policy: self.reach.policy(),
             volumes: mounts::to_request(&self.volume, &self.tmpfs),
             ..request
         }

@@ -27,6 +27,7 @@ mod events;
 mod execd;
 mod frames;
 mod lifecycle;
+mod policies;
 mod sandbox;
 mod snapshots;
 #[cfg(any(test, feature = "testkit"))]
