@@ -89,6 +89,10 @@ pub mod codes {
         BACKEND_RESPONSE_FAILED = "BACKEND_RESPONSE_FAILED",
         /// The service in the sandbox did not answer in time.
         BACKEND_TIMEOUT = "BACKEND_TIMEOUT",
+        /// The port of the egress API asks for its token and the request lacks it.
+        EGRESS_UNAUTHORIZED = "EGRESS::UNAUTHORIZED",
+        /// The policy has more rules than the operator allows.
+        TOO_MANY_RULES = "EGRESS::TOO_MANY_RULES",
 
         /// execd: the body or a parameter of the request cannot be accepted.
         INVALID_REQUEST_BODY = "INVALID_REQUEST_BODY",

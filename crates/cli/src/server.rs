@@ -5,7 +5,8 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 use osb_core::{Memory, SystemClock};
 use osb_native::Obstacle;
 use osb_server::{
-    ApiKeySource, AuthMode, Config, ConfigError, Overrides, RawConfig, Server, StartError,
+    ApiKeySource, AuthMode, Config, ConfigError, Operator, Overrides, RawConfig, RawOperator,
+    Server, StartError,
 };
 use serde::Deserialize;
 
@@ -105,6 +106,8 @@ struct File {
     pool: Vec<RawPool>,
     #[serde(default)]
     storage: Storage,
+    #[serde(default)]
+    egress: RawOperator,
 }
 
 /// The table `[native]`, about sandboxes on this host.
@@ -132,7 +135,7 @@ fn file(args: &Args) -> Result<File, Failure> {
 
 /// What the flags, the environment and the file come to.
 fn settings(args: &Args, environment: &Environment, user: User) -> Result<Config, Failure> {
-    let mut raw = file(args)?.server;
+    let File { server: mut raw, egress, .. } = file(args)?;
     raw.data_dir.get_or_insert_with(|| data_dir::default_for(user, environment));
     let overrides = Overrides {
         listen: args.listen,
@@ -140,12 +143,14 @@ fn settings(args: &Args, environment: &Environment, user: User) -> Result<Config
         api_key: environment.api_key.clone(),
         auth: if args.no_auth { AuthMode::Off } else { AuthMode::Key },
     };
-    Config::new(raw, overrides).map_err(|error| match error {
+    let config = Config::new(raw, overrides).map_err(|error| match error {
         ConfigError::Read(error) => Failure::File(error),
         ConfigError::Invalid(_) | ConfigError::OpenToTheNetwork(_) => {
             Failure::Usage(error.to_string())
         }
-    })
+    })?;
+    let egress = Operator::new(&egress).map_err(|error| Failure::Usage(error.to_string()))?;
+    Ok(Config { egress, ..config })
 }
 
 /// Where the key is, for the first lines that an operator reads.
@@ -225,6 +230,21 @@ mod tests {
         assert_eq!(parse("[native]\ndefault-disk = '10Gi'").unwrap(), ten);
         assert_eq!(parse("").unwrap(), None);
         assert!(matches!(parse("[native]\ndefault-disk = 'all'"), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn what_sandboxes_reach_is_checked_at_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("osb.toml");
+        let start = |text: &str| {
+            osb_sys::fs::write(&file, text).unwrap();
+            let args = args(&["--config", file.to_str().unwrap()]);
+            settings(&args, &Environment::default(), User::Root)
+        };
+        assert!(start("[egress]\ndefault = 'deny'\nallow = ['*.example.com']\n").is_ok());
+        for text in ["[egress]\nallow = ['http://x']", "[egress]\ndefalt = 'deny'"] {
+            assert!(matches!(start(text), Err(Failure::Usage(_))), "{text:?} was accepted");
+        }
     }
 
     #[test]

@@ -81,6 +81,12 @@ impl Policy {
         Self { rules: Rules::default(), default, operator: operator.clone() }
     }
 
+    /// What allows nothing but what the operator gives everybody.
+    pub fn closed(operator: &Operator) -> Self {
+        let (rules, default) = (Rules::default(), Verdict::Deny);
+        Self { rules, default, operator: operator.clone() }
+    }
+
     /// Whether a name may be resolved: whether it may be reached at any port.
     pub fn name(&self, name: &Name) -> Ruling {
         self.first(|rules| rules.name(name)).unwrap_or_else(|| self.by_default())

@@ -2,6 +2,7 @@
 //!
 //! What this server cannot honour is refused in a sentence, never ignored.
 
+mod egress_env;
 mod entrypoint;
 mod env;
 mod extensions;
@@ -10,15 +11,18 @@ mod platform;
 mod resources;
 mod volumes;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
-use osb_api::{SandboxId, codes, lifecycle::CreateSandboxRequest};
+use osb_api::{
+    SandboxId, codes,
+    lifecycle::{CreateSandboxRequest, NetworkPolicy},
+};
 use osb_core::{Desired, Goal, Phase, Reason, SandboxSpec, Status, check_labels};
 
 use crate::{
-    config::MIN_TIMEOUT, error::ApiError, record::Record, snapshot_record::SnapshotRecord,
-    store::Index, token,
+    config::MIN_TIMEOUT, error::ApiError, reconcile::Reconciler, record::Record,
+    snapshot_record::SnapshotRecord, store::Index, token,
 };
 
 pub(crate) const MAX_LABELS: usize = 256;
@@ -34,6 +38,7 @@ pub(crate) fn admit(
     request: CreateSandboxRequest,
     limits: Limits,
     snapshots: &Index<SnapshotRecord>,
+    reconciler: &Reconciler,
     now: Timestamp,
 ) -> Result<Record, ApiError> {
     refuse_unsupported(&request)?;
@@ -48,6 +53,8 @@ pub(crate) fn admit(
     let env = env::admit(request.env.unwrap_or_default(), id)?;
     let volumes = volumes::admit(request.volumes.unwrap_or_default())?;
     let extensions = extensions::admit(request.extensions.unwrap_or_default())?;
+    let policy =
+        request.network_policy.map(|policy| network_policy(policy, reconciler)).transpose()?;
     let secure_access = if request.secure_access { Some(token::mint()?) } else { None };
     Ok(Record {
         desired: Desired {
@@ -71,6 +78,7 @@ pub(crate) fn admit(
         metadata,
         extensions,
         platform,
+        policy,
         egress_token: token::mint()?,
         secure_access,
         announced: false,
@@ -97,13 +105,24 @@ fn refuse_unsupported(request: &CreateSandboxRequest) -> Result<(), ApiError> {
             "templates are not supported yet: give an image instead of templateId",
         ));
     }
-    if request.network_policy.is_some() {
-        return Err(ApiError::unsupported("networkPolicy is not supported yet: leave it out"));
-    }
     if request.credential_proxy.as_ref().is_some_and(|proxy| proxy.enabled) {
         return Err(ApiError::unsupported("credentialProxy is not supported yet"));
     }
     Ok(())
+}
+
+/// A policy that nobody would enforce is refused, not ignored.
+fn network_policy(
+    policy: NetworkPolicy,
+    reconciler: &Reconciler,
+) -> Result<Arc<NetworkPolicy>, ApiError> {
+    if !reconciler.has_network() {
+        return Err(ApiError::unsupported(
+            "the runtime of this server does not control what sandboxes reach: leave networkPolicy \
+             out",
+        ));
+    }
+    Ok(reconciler.check_policy(policy)?.wire)
 }
 
 fn metadata(metadata: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ApiError> {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use http::uri::Authority;
+use osb_egress::Operator;
 use osb_sys::fs::{self, PathError};
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -71,6 +72,8 @@ pub struct Config {
     pub max_sandbox_timeout_seconds: u64,
     pub max_body_bytes: usize,
     pub key: KeyConfig,
+    /// What sandboxes may reach: the table `[egress]` of the configuration file.
+    pub egress: Operator,
     /// How long a request waits for what it asked for before it is answered with what is.
     pub patience: Duration,
 }
@@ -144,6 +147,7 @@ impl Config {
             max_sandbox_timeout_seconds,
             max_body_bytes: raw.max_body_bytes.unwrap_or(DEFAULT_MAX_BODY),
             key,
+            egress: Operator::default(),
             patience: PATIENCE,
         })
     }

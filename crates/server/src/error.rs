@@ -9,6 +9,7 @@ use axum::{
 use http::{HeaderValue, StatusCode, header};
 use osb_api::{ErrorBody, codes};
 use osb_core::{Chain, InvalidLabel, RuntimeError, VolumeProblem};
+use osb_egress::PolicyError;
 use osb_gateway::GatewayError;
 
 use crate::{
@@ -258,6 +259,18 @@ impl From<StoreError> for ApiError {
 impl From<InvalidLabel> for ApiError {
     fn from(error: InvalidLabel) -> Self {
         Self::invalid_as(codes::INVALID_METADATA_LABEL, error.to_string())
+    }
+}
+
+impl From<PolicyError> for ApiError {
+    fn from(error: PolicyError) -> Self {
+        let message = error.to_string();
+        match error {
+            PolicyError::TooMany(_) => {
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, codes::TOO_MANY_RULES, message)
+            }
+            PolicyError::Rule { .. } => Self::invalid(message),
+        }
     }
 }
 

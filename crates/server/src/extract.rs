@@ -74,21 +74,31 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        let (parts, body) = request.into_parts();
-        let body =
-            tokio::time::timeout(BODY_WITHIN, read(&parts.headers, body, app.max_body_bytes))
-                .await
-                .map_err(|_| ApiError::invalid("the body did not arrive in time"))??;
-        // A browser sends JSON to other sites only after asking; everything else it just sends.
-        if !is_json(&parts.headers) {
-            return Err(ApiError::invalid(
-                "the body must be JSON: send it with Content-Type: application/json",
-            ));
-        }
-        serde_json::from_slice(&body)
+        serde_json::from_slice(&json_bytes(request, app).await?)
             .map(Self)
             .map_err(|error| ApiError::invalid(format!("the body cannot be accepted: {error}")))
     }
+}
+
+/// The body of a request that must be JSON, as it came.
+pub(crate) async fn json_bytes(request: Request, app: &App) -> Result<Bytes, ApiError> {
+    let is_json = is_json(request.headers());
+    let body = bytes(request, app).await?;
+    // A browser sends JSON to other sites only after asking; everything else it just sends.
+    if !is_json {
+        return Err(ApiError::invalid(
+            "the body must be JSON: send it with Content-Type: application/json",
+        ));
+    }
+    Ok(body)
+}
+
+/// The body of a request, whatever it is said to be.
+pub(crate) async fn bytes(request: Request, app: &App) -> Result<Bytes, ApiError> {
+    let (parts, body) = request.into_parts();
+    tokio::time::timeout(BODY_WITHIN, read(&parts.headers, body, app.max_body_bytes))
+        .await
+        .map_err(|_| ApiError::invalid("the body did not arrive in time"))?
 }
 
 async fn read(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<Bytes, ApiError> {

@@ -31,6 +31,7 @@ mod view;
 
 pub use config::{AuthMode, Config, ConfigError, KeyConfig, Overrides, PublicHost, RawConfig};
 pub use key::ApiKeySource;
+pub use osb_egress::{Operator, RawOperator};
 pub use reconcile::StartupError;
 pub use server::{Server, StartError};
 pub use store::StoreError;

@@ -6,6 +6,7 @@
 
 mod birth;
 mod driver;
+mod network;
 mod sighting;
 mod snapshots;
 mod start;
@@ -21,6 +22,7 @@ use tokio_util::{
 };
 
 pub(crate) use self::birth::{Creating, NotCreated};
+pub(crate) use self::network::Outbound;
 pub(crate) use self::snapshots::NotKept;
 pub use self::start::StartupError;
 use self::{
@@ -41,6 +43,7 @@ struct Shared {
     store: Arc<Store>,
     clock: Arc<dyn Clock>,
     sightings: Sightings,
+    outbound: Outbound,
     tasks: TaskTracker,
     stop: CancellationToken,
 }

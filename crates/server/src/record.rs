@@ -1,7 +1,10 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use osb_api::{SandboxId, lifecycle::Platform};
+use osb_api::{
+    SandboxId,
+    lifecycle::{NetworkPolicy, Platform},
+};
 use osb_core::{Desired, Phase, Token};
 
 /// All that the server knows about one sandbox.
@@ -14,6 +17,8 @@ pub(crate) struct Record {
     pub(crate) extensions: BTreeMap<String, String>,
     /// Only if the request named one.
     pub(crate) platform: Option<Platform>,
+    /// What it may reach; without one, what the operator says.
+    pub(crate) policy: Option<Arc<NetworkPolicy>>,
     /// What callers of the egress port must send.
     pub(crate) egress_token: Token,
     /// What callers of every port must send, if the sandbox was made that way.

@@ -1,8 +1,10 @@
 //! The table of routes. Each file below serves one resource.
 
+mod egress;
 mod endpoints;
 mod later;
 mod metrics;
+mod policy;
 mod proxy;
 mod sandboxes;
 mod service;
@@ -34,6 +36,10 @@ pub(crate) fn router(app: &App) -> Router {
             .route(&at("/sandboxes/{id}/resume"), post(sandboxes::resume))
             .route(&at("/sandboxes/{id}/usage"), get(sandboxes::usage))
             .route(&at("/sandboxes/{id}/renew-expiration"), post(sandboxes::renew))
+            .route(
+                &at("/sandboxes/{id}/networkpolicy"),
+                get(policy::by_id).put(policy::by_id).patch(policy::by_id).delete(policy::by_id),
+            )
             .route(&at("/sandboxes/{id}/snapshots"), post(snapshots::create))
             .route(&at("/snapshots"), get(snapshots::list))
             .route(&at("/snapshots/{id}"), get(snapshots::get).delete(snapshots::delete))

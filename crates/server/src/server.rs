@@ -11,6 +11,7 @@ use std::{
 
 use axum::Router;
 use osb_core::{Clock, Runtime};
+use osb_egress::{Egress, Settings};
 use osb_gateway::Gateway;
 use osb_sys::fs::{self, PathError};
 use tokio::net::TcpListener;
@@ -22,7 +23,7 @@ use crate::{
     config::Config,
     connections,
     key::{self, ApiKeySource},
-    reconcile::{Reconciler, StartupError},
+    reconcile::{Outbound, Reconciler, StartupError},
     routes,
     store::{Store, StoreError},
 };
@@ -62,6 +63,8 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error("cannot take over the sandboxes of this host")]
     Sandboxes(#[source] StartupError),
+    #[error("cannot answer for what sandboxes send")]
+    Egress(#[source] io::Error),
 }
 
 impl Server {
@@ -88,9 +91,12 @@ impl Server {
         let (key, key_source) = key::resolve(&config.key, &config.data_dir)?;
         let store = Arc::new(Store::open(&config.data_dir.join(DATABASE))?);
         let gateway = Gateway::new(Arc::clone(&runtime));
-        let reconciler = Reconciler::start(runtime, Arc::clone(&store), Arc::clone(&clock))
-            .await
-            .map_err(StartError::Sandboxes)?;
+        let egress = Egress::start(Settings::default()).map_err(StartError::Egress)?;
+        let outbound = Outbound::new(egress, config.egress);
+        let reconciler =
+            Reconciler::start(runtime, Arc::clone(&store), Arc::clone(&clock), outbound)
+                .await
+                .map_err(StartError::Sandboxes)?;
         let driving = reconciler.stop_on_drop();
         let app = Arc::new(Parts {
             store,

@@ -14,7 +14,7 @@ pub(crate) fn api() -> Api {
             .tag("policy")
             .open()
             .answers_as("text/plain", 200, "It is.", text())
-            .errors(&[503]),
+            .errors(&[404, 501, 503]),
     ];
     operations.extend(policy());
     operations.extend(vault());
@@ -55,7 +55,7 @@ fn policy() -> Vec<Operation> {
         operation
             .tag("policy")
             .answers(200, "How it stands now.", one::<wire::PolicyStatus>())
-            .errors(&[400, 401, 500])
+            .errors(&[400, 401, 404, 409, 500, 501])
     })
     .into()
 }

@@ -217,7 +217,7 @@ fn network_policy() -> Vec<Operation> {
         operation
             .tag("network")
             .answers(200, "The policy as it now is.", one::<wire::NetworkPolicyStatus>())
-            .errors(&[400, 401, 403, 404, 409, 500, 501, 503])
+            .errors(&[400, 401, 403, 404, 409, 413, 500, 501, 503])
     })
     .into()
 }

@@ -1,3 +1,4 @@
+mod network;
 mod snapshots;
 mod volumes;
 
@@ -14,8 +15,8 @@ use osb_api::{SandboxId, SnapshotId, ports};
 
 use super::{Gate, Line, answer_ok, gate::Barrier, line::Hangup, news::News};
 use crate::{
-    Dialled, Exit, ImageName, Observed, ObservedState, Pause, Runtime, RuntimeError, SandboxSpec,
-    Snapshots, Usage, Used, Volumes,
+    Dialled, Exit, ImageName, Network, Observed, ObservedState, Pause, Runtime, RuntimeError,
+    SandboxSpec, Snapshots, Usage, Used, Volumes,
 };
 
 /// A runtime whose world is this process's memory.
@@ -28,6 +29,7 @@ pub struct FakeRuntime {
     world: Arc<World>,
     pauses: bool,
     snapshots: bool,
+    network: bool,
 }
 
 /// A call that tests count and make fail.
@@ -42,6 +44,7 @@ pub enum Call {
     TakeSnapshot,
     DeleteSnapshot,
     ListSnapshots,
+    Outlets,
 }
 
 /// Text by path.
@@ -86,7 +89,7 @@ struct Sandbox {
 impl FakeRuntime {
     /// A world with no sandboxes and one image, `host`.
     pub fn new() -> Self {
-        let runtime = Self { world: Arc::default(), pauses: true, snapshots: true };
+        let runtime = Self { world: Arc::default(), pauses: true, snapshots: true, network: true };
         runtime.add_image("host");
         runtime.listen_everywhere(ports::EXECD, answer_ok);
         runtime
@@ -96,6 +99,12 @@ impl FakeRuntime {
     #[must_use]
     pub fn without_pause(self) -> Self {
         Self { pauses: false, ..self }
+    }
+
+    /// The same runtime without the power to answer for what sandboxes send.
+    #[must_use]
+    pub fn without_network(self) -> Self {
+        Self { network: false, ..self }
     }
 
     pub fn add_image(&self, name: &str) {
@@ -337,6 +346,10 @@ impl Runtime for FakeRuntime {
 
     fn volumes(&self) -> Option<&dyn Volumes> {
         Some(self)
+    }
+
+    fn network(&self) -> Option<&dyn Network> {
+        self.network.then_some(self)
     }
 }
 

@@ -2,7 +2,10 @@ use std::collections::BTreeMap;
 
 use osb_api::SandboxId;
 
-use super::entrypoint::MAX_ARGUMENT;
+use super::{
+    egress_env::{self, Fate},
+    entrypoint::MAX_ARGUMENT,
+};
 use crate::error::ApiError;
 
 /// Leaves room beside the arguments in what the kernel takes altogether.
@@ -12,20 +15,25 @@ pub(super) fn admit(
     env: BTreeMap<String, Option<String>>,
     id: SandboxId,
 ) -> Result<BTreeMap<String, String>, ApiError> {
-    let mut env: BTreeMap<String, String> =
-        env.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
     let mut total = 0;
-    for (key, value) in &env {
-        check(key, value)?;
+    let mut admitted = BTreeMap::new();
+    for (key, value) in env {
+        let Some(value) = value else { continue };
+        check(&key, &value)?;
+        let is_egress = key.starts_with(egress_env::PREFIX);
+        if is_egress && egress_env::admit(&key, &value)? == Fate::Dropped {
+            continue;
+        }
         total += key.len() + value.len() + 2;
+        admitted.insert(key, value);
     }
     if total > MAX_ENVIRONMENT {
         return Err(ApiError::invalid(format!(
             "env is larger than {MAX_ENVIRONMENT} bytes altogether"
         )));
     }
-    env.insert("OPENSANDBOX_ID".to_owned(), id.to_string());
-    Ok(env)
+    admitted.insert("OPENSANDBOX_ID".to_owned(), id.to_string());
+    Ok(admitted)
 }
 
 fn check(key: &str, value: &str) -> Result<(), ApiError> {
@@ -43,7 +51,7 @@ fn check(key: &str, value: &str) -> Result<(), ApiError> {
             "env key {shown:?} is longer, with its value, than the kernel takes"
         )));
     }
-    if key == "OPENSANDBOX_LIFECYCLE" || key.starts_with("OPENSANDBOX_EGRESS_") {
+    if key == "OPENSANDBOX_LIFECYCLE" {
         return Err(ApiError::invalid(format!("env key {shown:?} is reserved")));
     }
     Ok(())

@@ -26,6 +26,8 @@ pub(super) struct Driver {
     /// Why that creator will get no sandbox, once everything is cleaned up.
     stillborn: Option<NotCreated>,
     failures: u32,
+    /// Whether somebody answers for what the sandbox sends.
+    attended: bool,
 }
 
 /// Why the rest of a plan is not carried out.
@@ -46,7 +48,7 @@ type Records = watch::Receiver<Arc<Record>>;
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>, id: SandboxId, first: Sighting) -> Self {
         let sighting = shared.sightings.add(id, first);
-        Self { shared, id, sighting, birth: None, stillborn: None, failures: 0 }
+        Self { shared, id, sighting, birth: None, stillborn: None, failures: 0, attended: false }
     }
 
     /// Drives a new sandbox. Nothing is written down before it is up: after a crash until then it is
@@ -79,10 +81,16 @@ impl Driver {
                 let record = Arc::clone(&records.borrow_and_update());
                 let observed = sightings.borrow_and_update().observed(self.id);
                 let steps = plan(&record.desired, observed.as_ref(), self.shared.clock.now());
-                let result = if steps.is_empty() {
-                    self.idle(&record, &mut records, &mut sightings).await
-                } else {
+                let up = observed.is_some_and(|seen| is_up(&seen.state));
+                if !up {
+                    self.leave();
+                }
+                let result = if !steps.is_empty() {
                     self.apply_all(steps, &record, &mut records).await
+                } else if up && !self.attended {
+                    self.attend().await
+                } else {
+                    self.idle(&record, &mut records, &mut sightings).await
                 };
                 match result {
                     Ok(()) | Err(Setback::Outdated) => {}
@@ -97,6 +105,7 @@ impl Driver {
                 }
             }
         }
+        self.leave();
         self.shared.sightings.remove(self.id);
         self.answer_stillborn();
     }
@@ -191,6 +200,33 @@ impl Driver {
         }
     }
 
+    /// Lets what the sandbox sends be answered.
+    async fn attend(&mut self) -> StepResult {
+        match self.shared.attend(self.id).await {
+            Ok(()) => {
+                self.attended = true;
+                Ok(())
+            }
+            Err(error) if self.birth.is_some() => {
+                self.stillborn = Some(NotCreated::Runtime(error));
+                self.write(give_up).await
+            }
+            Err(error) => {
+                tracing::error!(
+                    error = %Chain(&error),
+                    "nobody answers for what the sandbox sends; it is tried again"
+                );
+                Err(Setback::Failed)
+            }
+        }
+    }
+
+    fn leave(&mut self) {
+        if std::mem::take(&mut self.attended) {
+            self.shared.outbound.leave(self.id);
+        }
+    }
+
     async fn pause(&self) -> StepResult {
         let busy = Busy::new(&self.sighting);
         let result = match self.shared.runtime.pause() {
@@ -241,6 +277,7 @@ impl Driver {
     }
 
     async fn remove(&mut self) -> StepResult {
+        self.leave();
         let busy = Busy::new(&self.sighting);
         if let Err(error) = self.shared.runtime.remove(self.id).await {
             tracing::error!(
@@ -355,6 +392,14 @@ impl Driver {
             Err(Unchanged::Refused(never)) => match never {},
             Err(Unchanged::Store(error)) => Err(unwritten(error)),
         }
+    }
+}
+
+/// Whether there is something that could send.
+fn is_up(state: &ObservedState) -> bool {
+    match state {
+        ObservedState::Running | ObservedState::Paused => true,
+        ObservedState::Starting | ObservedState::Exited(_) | ObservedState::Gone => false,
     }
 }
 

@@ -3,7 +3,7 @@ use std::{collections::HashMap, sync::Arc};
 use osb_core::{Clock, Goal, ObservedState, Phase, Runtime, RuntimeError};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Driver, Reconciler, Shared, Sighting, Sightings, snapshots, watch};
+use super::{Driver, Outbound, Reconciler, Shared, Sighting, Sightings, snapshots, watch};
 use crate::store::{Store, StoreError, Unchanged};
 
 /// Why the world could not be taken over.
@@ -26,12 +26,14 @@ impl Reconciler {
         runtime: Arc<dyn Runtime>,
         store: Arc<Store>,
         clock: Arc<dyn Clock>,
+        outbound: Outbound,
     ) -> Result<Self, StartupError> {
         let shared = Arc::new(Shared {
             runtime,
             store,
             clock,
             sightings: Sightings::default(),
+            outbound,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });

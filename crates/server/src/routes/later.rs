@@ -8,10 +8,6 @@ use crate::{app::App, error::ApiError};
 pub(super) fn routes(mount: &str) -> Router<App> {
     let at = |path: &str| format!("{mount}{path}");
     Router::new()
-        .route(
-            &at("/sandboxes/{id}/networkpolicy"),
-            get(network_policy).put(network_policy).patch(network_policy).delete(network_policy),
-        )
         .route(&at("/sandboxes/{id}/diagnostics/logs"), get(diagnostics))
         .route(&at("/sandboxes/{id}/diagnostics/events"), get(diagnostics))
         .route(&at("/sandboxes/{id}/diagnostics/inspect"), get(diagnostics))
@@ -20,13 +16,6 @@ pub(super) fn routes(mount: &str) -> Router<App> {
         .route(&at("/pools/{name}"), get(pools).put(pools).delete(pools))
         .route(&at("/templates"), get(templates).post(templates))
         .route(&at("/templates/{id}"), get(templates).delete(templates))
-}
-
-async fn network_policy() -> ApiError {
-    ApiError::not_implemented(
-        codes::NOT_SUPPORTED,
-        "this server does not serve network policies yet",
-    )
 }
 
 async fn diagnostics() -> ApiError {

@@ -11,7 +11,7 @@ use osb_core::Phase;
 use osb_gateway::Route;
 use subtle::ConstantTimeEq;
 
-use super::endpoints;
+use super::{egress, endpoints};
 use crate::{app::App, error::ApiError, extract::Id, place::SandboxPath, record::Record};
 
 pub(super) async fn forward(
@@ -28,10 +28,8 @@ pub(super) async fn forward(
     let record = app.record(id)?;
     check_access(&record, request.headers())?;
     if port == ports::EGRESS {
-        return Err(ApiError::not_implemented(
-            codes::NOT_SUPPORTED,
-            "this server does not serve network policies yet",
-        ));
+        let below = below.to_owned();
+        return egress::serve(&app, &record, request, &below).await;
     }
     check_up(&record)?;
 

@@ -36,7 +36,8 @@ pub(super) async fn create(
     uri: Uri,
     Json(request): Json<CreateSandboxRequest>,
 ) -> Result<(StatusCode, [(HeaderName, String); 1], JsonBody<CreateSandboxResponse>), ApiError> {
-    let record = admission::admit(request, app.limits, app.store.snapshots(), app.clock.now())?;
+    let (snapshots, now) = (app.store.snapshots(), app.clock.now());
+    let record = admission::admit(request, app.limits, snapshots, &app.reconciler, now)?;
     let record = app.reconciler.create(record, app.patience).wait().await?;
     let location = format!("{}/sandboxes/{}", place::mount(uri.path()), record.id());
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], JsonBody(view::created(&record))))

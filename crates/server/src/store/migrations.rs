@@ -8,6 +8,7 @@ use super::StoreError;
 const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_sandboxes.sql"),
     include_str!("../../migrations/0002_snapshots.sql"),
+    include_str!("../../migrations/0003_policies.sql"),
 ];
 
 /// Brings the schema up to date.

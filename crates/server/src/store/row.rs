@@ -15,7 +15,7 @@ pub(super) fn load(connection: &Connection) -> Result<Vec<Record>, StoreError> {
     let mut statement = connection
         .prepare(
             "SELECT id, spec, goal, status, expires_at, created_at, metadata, extensions, platform,
-                    egress_token, secure_access, announced
+                    egress_token, secure_access, announced, policy
              FROM sandboxes",
         )
         .map_err(failed)?;
@@ -53,6 +53,10 @@ fn read(row: &Row<'_>) -> Result<Record, Box<dyn Error + Send + Sync>> {
         egress_token: Token::new(text(9)?),
         secure_access: row.get::<_, Option<String>>(10)?.map(Token::new),
         announced: row.get(11)?,
+        policy: row
+            .get::<_, Option<String>>(12)?
+            .map(|json| serde_json::from_str(&json).map(Arc::new))
+            .transpose()?,
         requests: 0,
         failed_removals: 0,
     })
@@ -64,13 +68,16 @@ pub(super) fn write(
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut statement = transaction.prepare_cached(
         "INSERT INTO sandboxes (id, spec, goal, status, expires_at, created_at, metadata,
-                                extensions, platform, egress_token, secure_access, announced)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+                                extensions, platform, egress_token, secure_access, announced,
+                                policy)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
          ON CONFLICT (id) DO UPDATE SET
              goal = excluded.goal, status = excluded.status, expires_at = excluded.expires_at,
-             metadata = excluded.metadata, announced = excluded.announced",
+             metadata = excluded.metadata, announced = excluded.announced,
+             policy = excluded.policy",
     )?;
     let platform = record.platform.as_ref().map(serde_json::to_string).transpose()?;
+    let policy = record.policy.as_deref().map(serde_json::to_string).transpose()?;
     statement.execute(params![
         record.id().to_string(),
         serde_json::to_string(&record.desired.spec)?,
@@ -84,6 +91,7 @@ pub(super) fn write(
         record.egress_token.reveal(),
         record.secure_access.as_ref().map(Token::reveal),
         record.announced,
+        policy,
     ])?;
     Ok(())
 }

@@ -87,7 +87,6 @@ async fn routes_of_later_versions_say_so() {
         (Method::GET, "/v1/templates".to_owned(), "FSB::API_NOT_SUPPORTED"),
         (Method::POST, "/v1/pools".to_owned(), "KUBERNETES::POOL_NOT_SUPPORTED"),
         (Method::PUT, "/v1/pools/x".to_owned(), "KUBERNETES::POOL_NOT_SUPPORTED"),
-        (Method::PATCH, format!("/v1/sandboxes/{id}/networkpolicy"), "SANDBOX::API_NOT_SUPPORTED"),
         (
             Method::GET,
             format!("/v1/sandboxes/{id}/diagnostics/logs?scope=all"),

@@ -142,7 +142,7 @@ async fn what_cannot_be_reached_is_said() {
     let id = server.create().await;
     let at = |rest: &str| format!("/v1/sandboxes/{id}/proxy/{rest}");
     server.get(&at("9/x")).await.refusal(502, "BACKEND_CONNECTION_FAILED");
-    server.get(&at("18080/policy")).await.refusal(501, "SANDBOX::API_NOT_SUPPORTED");
+    server.get(&at("18080/policy")).await.refusal(401, "EGRESS::UNAUTHORIZED");
     server.get(&at("0/x")).await.refusal(400, "DOCKER::INVALID_PORT");
     server.get(&at("99999/x")).await.refusal(400, "DOCKER::INVALID_PORT");
     server.get(&at("http/x")).await.refusal(400, "DOCKER::INVALID_PORT");

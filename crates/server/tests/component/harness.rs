@@ -51,7 +51,11 @@ impl World {
         self.serve_as(RawConfig::default(), |config| config.key = KeyConfig::Off).await
     }
 
-    async fn serve_as(self, raw: RawConfig, change: impl FnOnce(&mut Config)) -> TestServer {
+    pub(crate) async fn serve_as(
+        self,
+        raw: RawConfig,
+        change: impl FnOnce(&mut Config),
+    ) -> TestServer {
         let overrides = Overrides {
             listen: Some("127.0.0.1:0".parse().expect("an address")),
             data_dir: Some(self.dir.path().join("data")),

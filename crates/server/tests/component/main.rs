@@ -8,6 +8,7 @@ mod harness;
 mod life;
 mod list;
 mod outcomes;
+mod policies;
 mod refusals;
 mod restart;
 mod snapshots;

@@ -93,7 +93,6 @@ async fn what_is_not_supported_yet_is_said_and_not_ignored() {
         json!({"bucket": "b", "endpoint": "e", "accessKeyId": "i", "accessKeySecret": "s"});
     let volume = json!({"name": "v", "mountPath": "/v", "ossfs": bucket});
     for (changes, code) in [
-        (json!({"networkPolicy": {}}), "SANDBOX::API_NOT_SUPPORTED"),
         (json!({"credentialProxy": {"enabled": true}}), "SANDBOX::API_NOT_SUPPORTED"),
         (json!({"volumes": [volume]}), "VOLUME::UNSUPPORTED_BACKEND"),
         (json!({"lifecycle": {"preStart": {"command": ["x"]}}}), "SANDBOX::API_NOT_SUPPORTED"),

@@ -1,0 +1,150 @@
+//! What sandboxes send: it is answered as long as they are up, by the policy that their record has.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use osb_api::{
+    SandboxId,
+    lifecycle::{NetworkAction, NetworkPolicy},
+};
+use osb_core::{Chain, RuntimeError};
+use osb_egress::{Egress, Operator, Policy, PolicyError, Reach};
+
+use super::{Reconciler, Shared};
+use crate::{
+    record::Record,
+    store::{StoreError, Unchanged},
+};
+
+/// Who answers, and by which rules.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    egress: Egress,
+    operator: Operator,
+    turns: Turns,
+}
+
+impl Outbound {
+    pub(crate) fn new(egress: Egress, operator: Operator) -> Self {
+        Self { egress, operator, turns: Turns::default() }
+    }
+
+    /// From now on nothing leaves the sandbox.
+    pub(super) fn leave(&self, id: SandboxId) {
+        self.egress.leave(id);
+    }
+}
+
+impl Shared {
+    /// Begins to answer for what a sandbox sends that is up.
+    pub(super) async fn attend(&self, id: SandboxId) -> Result<(), RuntimeError> {
+        let Some(power) = self.runtime.network() else { return Ok(()) };
+        let outlets = power.outlets(id).await?;
+        let turn = self.outbound.turns.of(id);
+        let _mine = turn.lock().await;
+        let Some(record) = self.store.index().get(id) else { return Ok(()) };
+        let policy = Arc::new(self.policy(&record));
+        self.outbound.egress.attend(id, outlets, policy, None).map_err(|source| {
+            RuntimeError::failed("cannot answer for what the sandbox sends", source)
+        })
+    }
+
+    /// The policy of a sandbox. One that cannot be understood any more allows nothing.
+    fn policy(&self, record: &Record) -> Policy {
+        let operator = &self.outbound.operator;
+        let Some(wire) = &record.policy else { return Policy::open(operator) };
+        Policy::compile(wire, operator).unwrap_or_else(|error| {
+            tracing::error!(
+                sandbox_id = %record.id(), error = %Chain(&error),
+                "the policy of the sandbox cannot be kept: it reaches nothing"
+            );
+            Policy::closed(operator)
+        })
+    }
+}
+
+impl Reconciler {
+    /// Whether this server answers for what sandboxes send, so that policies mean something.
+    pub(crate) fn has_network(&self) -> bool {
+        self.0.runtime.network().is_some()
+    }
+
+    /// The policy of a sandbox as clients write it; without one, what the operator says instead.
+    pub(crate) fn wire_policy(&self, record: &Record) -> NetworkPolicy {
+        let without = || NetworkPolicy {
+            default_action: Some(match self.0.outbound.operator.reach() {
+                Reach::Public => NetworkAction::Allow,
+                Reach::Deny => NetworkAction::Deny,
+            }),
+            egress: Vec::new(),
+        };
+        record.policy.as_deref().map_or_else(without, NetworkPolicy::clone)
+    }
+
+    /// Checks a policy, and brings it into the form in which it is kept.
+    pub(crate) fn check_policy(&self, wire: NetworkPolicy) -> Result<CheckedPolicy, PolicyError> {
+        let compiled = Policy::compile(&wire, &self.0.outbound.operator)?;
+        let mut wire = wire;
+        wire.default_action.get_or_insert(NetworkAction::Deny);
+        for rule in &mut wire.egress {
+            rule.target = rule.target.trim().to_owned();
+        }
+        Ok(CheckedPolicy { wire: Arc::new(wire), compiled: Arc::new(compiled) })
+    }
+
+    /// Replaces the policy of a sandbox by what `change` makes of its record; `None` leaves it, and
+    /// is the answer then. Once this is answered the policy is kept and in force. One change after
+    /// the other is made, and each to its end, even if nobody waits for it any more.
+    pub(crate) async fn change_policy<E: Send + 'static>(
+        &self,
+        id: SandboxId,
+        change: impl FnOnce(&Record) -> Result<Option<CheckedPolicy>, E> + Send + 'static,
+    ) -> Result<Option<Arc<Record>>, Unchanged<E>> {
+        let shared = Arc::clone(&self.0);
+        let done = self.0.tasks.spawn(async move {
+            let turn = shared.outbound.turns.of(id);
+            let _mine = turn.lock().await;
+            let record = shared.store.index().get(id).ok_or(Unchanged::Missing)?;
+            let Some(next) = change(&record).map_err(Unchanged::Refused)? else {
+                return Ok(None);
+            };
+            let CheckedPolicy { wire, compiled } = next;
+            let changed = shared.store.update(id, move |record: &mut Record| {
+                record.policy = Some(wire);
+                Ok(())
+            });
+            let record = changed.await?;
+            // A sandbox that is not up yet gets it when it is.
+            shared.outbound.egress.set_policy(id, compiled);
+            Ok(Some(record))
+        });
+        done.await.unwrap_or(Err(Unchanged::Store(StoreError::Closed)))
+    }
+}
+
+/// A policy that can be kept and enforced.
+#[derive(Debug)]
+pub(crate) struct CheckedPolicy {
+    pub(crate) wire: Arc<NetworkPolicy>,
+    pub(crate) compiled: Arc<Policy>,
+}
+
+/// Whose turn it is to change what a sandbox reaches.
+#[derive(Debug, Default)]
+struct Turns(Mutex<HashMap<SandboxId, Weak<tokio::sync::Mutex<()>>>>);
+
+impl Turns {
+    fn of(&self, id: SandboxId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turn) = turns.get(&id).and_then(Weak::upgrade) {
+            return turn;
+        }
+        // Those who are done leave nothing but their ids.
+        turns.retain(|_, turn| turn.strong_count() > 0);
+        let turn = Arc::default();
+        turns.insert(id, Arc::downgrade(&turn));
+        turn
+    }
+}

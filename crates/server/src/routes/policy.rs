@@ -1,0 +1,165 @@
+//! What a sandbox may reach: read and changed through its own port for that, or by its id.
+
+use axum::{
+    Json as JsonBody,
+    extract::{Request, State},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use http::Method;
+use osb_api::{
+    SandboxId, codes,
+    egress::{EnforcementMode, PolicyStatus},
+    lifecycle::{NetworkPolicy, NetworkRule},
+};
+use osb_core::Phase;
+use osb_egress::{merge, remove};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    app::{App, Parts},
+    error::ApiError,
+    extract::{self, Id},
+    reconcile::Reconciler,
+    record::Record,
+};
+
+/// The methods that a policy takes.
+pub(super) const METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
+/// What a policy without a body means.
+const RESET: &str = "no policy was sent: everything is denied";
+
+/// The policy by the id of the sandbox, and with the API key.
+pub(super) async fn by_id(
+    State(app): State<App>,
+    Id(id): Id,
+    request: Request,
+) -> Result<JsonBody<PolicyStatus>, ApiError> {
+    let method = request.method().clone();
+    let body = match method {
+        Method::GET | Method::HEAD => Bytes::new(),
+        _ => extract::json_bytes(request, &app).await?,
+    };
+    answer(&app, id, &method, &body).await.map(JsonBody)
+}
+
+/// The policy at the sandbox's own port, whose token was shown.
+pub(super) async fn at_port(
+    app: &App,
+    id: SandboxId,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let method = request.method().clone();
+    let body = match method {
+        Method::GET => Bytes::new(),
+        _ => extract::bytes(request, app).await?,
+    };
+    let mut status = answer(app, id, &method, &body).await?;
+    if method != Method::GET {
+        status.policy = None;
+    }
+    Ok(JsonBody(status).into_response())
+}
+
+/// Why policies mean nothing here, if they do not.
+pub(super) fn check_power(reconciler: &Reconciler) -> Result<(), ApiError> {
+    if reconciler.has_network() {
+        return Ok(());
+    }
+    Err(ApiError::not_implemented(
+        codes::NOT_SUPPORTED,
+        "the runtime of this server does not control what sandboxes reach",
+    ))
+}
+
+async fn answer(
+    app: &App,
+    id: SandboxId,
+    method: &Method,
+    body: &[u8],
+) -> Result<PolicyStatus, ApiError> {
+    check_power(&app.reconciler)?;
+    match *method {
+        Method::PATCH => {
+            let rules: Vec<NetworkRule> = list(body, "rules")?;
+            change(app, id, move |policy| Some(merge(policy, &rules))).await
+        }
+        Method::DELETE => {
+            let targets: Vec<String> = list(body, "targets")?;
+            change(app, id, move |policy| remove(policy, &targets)).await
+        }
+        Method::POST | Method::PUT => {
+            // A list of rules would be read as the fields of a policy, one after the other.
+            if body.trim_ascii_start().starts_with(b"[") {
+                return Err(ApiError::invalid("the body must be a policy, and is a list"));
+            }
+            let policy: Option<Option<NetworkPolicy>> =
+                if body.is_empty() { None } else { Some(parse(body)?) };
+            let is_reset = policy.is_none();
+            let policy = policy.flatten().unwrap_or_default();
+            let mut status = change(app, id, move |_| Some(policy)).await?;
+            status.reason = is_reset.then(|| RESET.to_owned());
+            Ok(status)
+        }
+        _ => Ok(status(app, &*app.record(id)?)),
+    }
+}
+
+/// Makes a change, unless it would change nothing.
+async fn change(
+    app: &App,
+    id: SandboxId,
+    change: impl FnOnce(&NetworkPolicy) -> Option<NetworkPolicy> + Send + 'static,
+) -> Result<PolicyStatus, ApiError> {
+    let reconciler = app.reconciler.clone();
+    let changed = app
+        .reconciler
+        .change_policy(id, move |record| {
+            check_alive(record)?;
+            let next = change(&reconciler.wire_policy(record));
+            next.map(|next| reconciler.check_policy(next)).transpose().map_err(ApiError::from)
+        })
+        .await
+        .map_err(|unchanged| unchanged.answer(id))?;
+    match changed {
+        Some(record) => Ok(status(app, &record)),
+        None => Ok(PolicyStatus {
+            reason: Some(PolicyStatus::NOTHING_DELETED.to_owned()),
+            ..status(app, &*app.record(id)?)
+        }),
+    }
+}
+
+/// What is over reaches nothing, whatever its policy says.
+fn check_alive(record: &Record) -> Result<(), ApiError> {
+    match record.phase() {
+        Phase::Pending | Phase::Running | Phase::Pausing | Phase::Paused | Phase::Resuming => {
+            Ok(())
+        }
+        Phase::Stopping | Phase::Terminated | Phase::Failed => Err(ApiError::conflict(
+            codes::SANDBOX_NOT_RUNNING,
+            format!("the sandbox is over: {}", record.desired.status.message),
+        )),
+    }
+}
+
+fn status(app: &Parts, record: &Record) -> PolicyStatus {
+    let policy = app.reconciler.wire_policy(record);
+    let status = PolicyStatus::of(&policy);
+    let enforcement_mode = Some(EnforcementMode::DnsAndPackets);
+    PolicyStatus { enforcement_mode, policy: Some(policy), ..status }
+}
+
+/// A list that says something.
+fn list<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<Vec<T>, ApiError> {
+    let list: Vec<T> = if body.is_empty() { Vec::new() } else { parse(body)? };
+    if list.is_empty() {
+        return Err(ApiError::invalid(format!("the body must be a list of {what}, one at least")));
+    }
+    Ok(list)
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(body)
+        .map_err(|error| ApiError::invalid(format!("the body cannot be accepted: {error}")))
+}
