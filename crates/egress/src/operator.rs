@@ -13,6 +13,7 @@ use crate::{
         rules::{Rules, Scope},
         target::Target,
     },
+    vault::RawVault,
 };
 
 /// The most rules that a policy has if the operator does not say.
@@ -41,6 +42,9 @@ pub struct RawOperator {
     pub allow_private: Vec<String>,
     /// The most rules of a policy; 4096 if absent. Since 0.1.
     pub max_rules: Option<usize>,
+    /// What vaults may do. Since 0.1.
+    #[serde(default)]
+    pub vault: RawVault,
 }
 
 /// What a sandbox without a policy reaches.

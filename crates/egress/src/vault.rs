@@ -15,30 +15,42 @@ mod binding;
 mod credential;
 mod encode;
 mod host;
+mod keep;
 mod path;
 mod patterns;
 mod redact;
 mod remote;
+mod sealed;
+mod settings;
 mod source;
+mod vaults;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
-use osb_api::egress::{
-    Binding, BindingChanges, BindingList, BindingSummary, CreateVaultRequest, Credential,
-    CredentialChanges, CredentialList, CredentialSummary, PatchVaultRequest, VaultState,
+use osb_api::{
+    SandboxId,
+    egress::{
+        Binding, BindingChanges, BindingList, BindingSummary, CreateVaultRequest, Credential,
+        CredentialChanges, CredentialList, CredentialSummary, PatchVaultRequest, VaultState,
+    },
 };
 
 use self::credential::Held;
+#[cfg(feature = "fuzzing")]
+pub use self::patterns::rewrite;
 pub use self::{
     active::{Active, Bound, Found, NotArmed},
     armed::{Armed, Refused, Unfit},
+    keep::{Keep, KeepError},
     patterns::{Overgrown, Rewrite},
     redact::Redactor,
     remote::{BadAddress, Remote, RemoteError},
+    settings::{BadSettings, RawVault, RawVaultStore, Transport, VaultSettings},
     source::{SourceError, Sources},
+    vaults::Vaults,
 };
 use crate::Name;
 
@@ -49,6 +61,8 @@ const MOST: usize = 128;
 #[derive(Debug)]
 pub struct Vault {
     sources: Arc<Sources>,
+    /// Where it outlives the server, if it does.
+    keep: Option<(Arc<Keep>, SandboxId)>,
     kept: Mutex<Kept>,
     /// What requests see. Never locked for longer than it takes to copy a pointer.
     active: RwLock<Arc<Active>>,
@@ -70,7 +84,7 @@ struct Content {
 }
 
 /// Why a vault is not read or changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum VaultError {
     #[error("there is no vault: it was not made, or was deleted")]
     Missing,
@@ -82,11 +96,26 @@ pub enum VaultError {
     Stale { expected: u64, current: u64 },
     #[error("{0}")]
     Invalid(String),
+    #[error("the change cannot be kept, so it was not made")]
+    NotKept(#[source] KeepError),
 }
 
 impl Vault {
     pub fn new(sources: Arc<Sources>) -> Self {
-        Self { sources, kept: Mutex::default(), active: RwLock::default() }
+        Self { sources, keep: None, kept: Mutex::default(), active: RwLock::default() }
+    }
+
+    /// Puts back what was kept when the last server ended, if anything was.
+    fn restore(&self) -> Result<(), KeepError> {
+        let Some((keep, id)) = &self.keep else { return Ok(()) };
+        let Some(text) = keep.read(*id)? else { return Ok(()) };
+        let kept = sealed::read(&text).ok_or(KeepError::Open)?;
+        let content = kept.content.as_ref();
+        // The policy decides again when a request comes.
+        let active = content.map(|content| content.compile(&self.sources, |_| true)).transpose();
+        self.activate(active.map_err(|_| KeepError::Open)?.unwrap_or_default());
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+        Ok(())
     }
 
     /// What is in force now. Ask again for every request.
@@ -139,7 +168,11 @@ impl Vault {
     /// Forgets everything.
     pub fn delete(&self) -> Result<(), VaultError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.content.take().ok_or(VaultError::Missing)?;
+        if kept.content.is_none() {
+            return Err(VaultError::Missing);
+        }
+        self.write(kept.revision, None)?;
+        kept.content = None;
         self.activate(Active::default());
         Ok(())
     }
@@ -191,9 +224,17 @@ impl Vault {
         let content = next(&kept, revision)?;
         let active = content.compile(&self.sources, allowed)?;
         let state = content.state(revision);
+        self.write(revision, Some(&content))?;
         *kept = Kept { revision, content: Some(content) };
         self.activate(active);
         Ok(state)
+    }
+
+    fn write(&self, revision: u64, content: Option<&Content>) -> Result<(), VaultError> {
+        let Some((keep, id)) = &self.keep else { return Ok(()) };
+        let text =
+            sealed::write(revision, content).map_err(|_| VaultError::NotKept(KeepError::Seal))?;
+        keep.write(*id, text).map_err(VaultError::NotKept)
     }
 
     fn activate(&self, active: Active) {

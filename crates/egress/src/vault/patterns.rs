@@ -220,6 +220,23 @@ impl Rewrite {
     }
 }
 
+/// Replaces in a text that comes in pieces, for the fuzzer.
+#[cfg(feature = "fuzzing")]
+pub fn rewrite<'a>(
+    pairs: &[(&[u8], &[u8])],
+    pieces: impl Iterator<Item = &'a [u8]>,
+) -> Result<Vec<u8>, Overgrown> {
+    let wiped = |text: &[u8]| Wiped::new(text.to_vec());
+    let pairs = pairs.iter().map(|(find, put)| (wiped(find), wiped(put)));
+    let mut rewrite = Rewrite::new(Arc::new(Patterns::new(pairs)), usize::MAX, None);
+    let mut out = Vec::new();
+    for piece in pieces {
+        out.extend_from_slice(&rewrite.push(Bytes::copy_from_slice(piece))?);
+    }
+    out.extend_from_slice(&rewrite.finish()?);
+    Ok(out)
+}
+
 impl fmt::Debug for Patterns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Patterns").field("count", &self.all.len()).finish_non_exhaustive()

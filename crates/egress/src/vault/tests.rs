@@ -43,7 +43,7 @@ fn what_can_be_read_is_sorted_and_has_no_secret() {
         &json!([binding("two", "b.example.com", "z"), binding("one", "a.example.com", "a")]),
     )
     .unwrap();
-    assert_eq!(vault.state().as_ref(), Ok(&state));
+    assert_eq!(vault.state().unwrap(), state);
     let requests = |host: &str| {
         json!({
             "schemes": ["https"],
@@ -74,21 +74,22 @@ fn what_can_be_read_is_sorted_and_has_no_secret() {
 #[test]
 fn revisions_grow_with_every_change_and_go_on_after_a_deletion() {
     let vault = vault();
-    assert_eq!(vault.state(), Err(VaultError::Missing));
-    assert_eq!(patch(&vault, json!({})), Err(VaultError::Missing));
-    assert_eq!(vault.delete(), Err(VaultError::Missing));
+    assert!(matches!(vault.state(), Err(VaultError::Missing)));
+    assert!(matches!(patch(&vault, json!({})), Err(VaultError::Missing)));
+    assert!(matches!(vault.delete(), Err(VaultError::Missing)));
     assert_eq!(create(&vault, &json!([]), &json!([])).unwrap().revision, 1);
-    assert_eq!(create(&vault, &json!([]), &json!([])), Err(VaultError::Exists));
+    assert!(matches!(create(&vault, &json!([]), &json!([])), Err(VaultError::Exists)));
     assert_eq!(patch(&vault, json!({})).unwrap().revision, 2);
     let added = json!({"expectedRevision": 2, "credentials": {"add": [credential("a")]}});
     assert_eq!(patch(&vault, added.clone()).unwrap().revision, 3);
-    assert_eq!(patch(&vault, added), Err(VaultError::Stale { expected: 2, current: 3 }));
+    let late = patch(&vault, added);
+    assert!(matches!(late, Err(VaultError::Stale { expected: 2, current: 3 })));
     let replaced = json!({"credentials": {"replace": [credential("a")], "add": [credential("b")]}});
     let state = patch(&vault, replaced).unwrap();
     let revisions: Vec<_> = state.credentials.iter().map(|c| c.revision).collect();
     assert_eq!((state.revision, revisions), (4, vec![4, 4]));
-    assert_eq!(vault.delete(), Ok(()));
-    assert_eq!(vault.credentials(), Err(VaultError::Missing));
+    vault.delete().unwrap();
+    assert!(matches!(vault.credentials(), Err(VaultError::Missing)));
     assert_eq!(create(&vault, &json!([]), &json!([])).unwrap().revision, 5);
 }
 
@@ -97,7 +98,7 @@ fn a_patch_takes_effect_as_a_whole_or_not_at_all() {
     let vault = vault();
     let bindings = json!([binding("one", "a.example.com", "a")]);
     create(&vault, &json!([credential("a"), credential("b")]), &bindings).unwrap();
-    let before = vault.state();
+    let before = vault.state().unwrap();
     for (request, reason) in [
         (json!({"credentials": {"delete": ["a"]}}), "no credential \"a\""),
         (json!({"credentials": {"delete": ["x"]}}), "no credential \"x\""),
@@ -118,7 +119,7 @@ fn a_patch_takes_effect_as_a_whole_or_not_at_all() {
     ] {
         let message = invalid(patch(&vault, request.clone()));
         assert!(message.contains(reason), "{request}: {message}");
-        assert_eq!(vault.state(), before);
+        assert_eq!(vault.state().unwrap(), before);
     }
     let request = json!({
         "credentials": {"delete": ["a"]},
