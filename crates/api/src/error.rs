@@ -94,6 +94,21 @@ pub mod codes {
         /// The policy has more rules than the operator allows.
         TOO_MANY_RULES = "EGRESS::TOO_MANY_RULES",
 
+        /// The vault was not made, or does not have what was asked for.
+        VAULT_NOT_FOUND = "VAULT::NOT_FOUND",
+        /// The sandbox has a vault already.
+        VAULT_EXISTS = "VAULT::ALREADY_EXISTS",
+        /// The vault is not at the revision that the caller knows.
+        VAULT_REVISION_MISMATCH = "VAULT::REVISION_MISMATCH",
+        /// A credential or a binding cannot be accepted.
+        VAULT_INVALID = "VAULT::INVALID",
+        /// The sandbox was made without a credential proxy.
+        VAULT_NOT_READY = "VAULT::NOT_READY",
+        /// The operator wants secrets to arrive encrypted.
+        VAULT_TLS_REQUIRED = "VAULT::TLS_REQUIRED",
+        /// What is in force, with its secrets, is shown to nobody.
+        VAULT_FORBIDDEN = "VAULT::FORBIDDEN",
+
         /// execd: the body or a parameter of the request cannot be accepted.
         INVALID_REQUEST_BODY = "INVALID_REQUEST_BODY",
         /// execd: a query parameter is missing.

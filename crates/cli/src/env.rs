@@ -1,6 +1,6 @@
 //! Every environment variable that `osb` reads, read once.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
 use secrecy::SecretString;
 
@@ -15,6 +15,8 @@ pub(crate) const API_KEY: &str = "OPEN_SANDBOX_API_KEY";
 pub(crate) const DATA_DIR: &str = "OSB_DATA_DIR";
 /// How much the server logs: `error`, `warn`, `info`, `debug` or `trace`. Since 0.1.
 pub(crate) const LOG: &str = "OSB_LOG";
+/// The key that seals credential vaults which outlive the server: 32 bytes in base64. Since 0.1.
+pub(crate) const VAULT_KEY: &str = "OSB_VAULT_KEY";
 /// Where users keep data, by the XDG base directory specification.
 const XDG_DATA_HOME: &str = "XDG_DATA_HOME";
 /// The user's home directory.
@@ -25,6 +27,7 @@ const HOME: &str = "HOME";
 pub(crate) struct Environment {
     pub(crate) domain: Option<String>,
     pub(crate) api_key: Option<SecretString>,
+    pub(crate) vault_key: Option<SecretString>,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) log: Option<String>,
     pub(crate) data_home: Option<PathBuf>,
@@ -46,12 +49,22 @@ impl Environment {
         Self {
             domain: text(DOMAIN),
             api_key: text(API_KEY).map(SecretString::from),
+            vault_key: text(VAULT_KEY).map(SecretString::from),
             data_dir: path(DATA_DIR),
             log: text(LOG),
             data_home: path(XDG_DATA_HOME).filter(|path| path.is_absolute()),
             home: path(HOME),
         }
     }
+}
+
+/// The variables that the operator offers as secrets, with what they hold.
+pub(crate) fn offered(is_offered: impl Fn(&str) -> bool) -> BTreeMap<String, SecretString> {
+    let text = |(name, value): (OsString, OsString)| {
+        let name = name.into_string().ok().filter(|name| is_offered(name))?;
+        Some((name, SecretString::from(value.into_string().ok()?)))
+    };
+    std::env::vars_os().filter_map(text).collect()
 }
 
 #[cfg(test)]

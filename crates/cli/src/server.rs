@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::{
     data_dir::{self, User},
-    env::{API_KEY, Environment},
+    env::{self, API_KEY, Environment},
     failure::Failure,
     logging::{self, Reader},
     output::Output,
@@ -141,6 +141,7 @@ fn settings(args: &Args, environment: &Environment, user: User) -> Result<Config
         listen: args.listen,
         data_dir: args.data_dir.clone().or_else(|| environment.data_dir.clone()),
         api_key: environment.api_key.clone(),
+        vault_key: environment.vault_key.clone(),
         auth: if args.no_auth { AuthMode::Off } else { AuthMode::Key },
     };
     let config = Config::new(raw, overrides).map_err(|error| match error {
@@ -149,8 +150,11 @@ fn settings(args: &Args, environment: &Environment, user: User) -> Result<Config
             Failure::Usage(error.to_string())
         }
     })?;
-    let egress = Operator::new(&egress).map_err(|error| Failure::Usage(error.to_string()))?;
-    Ok(Config { egress, ..config })
+    let operator = Operator::new(&egress).map_err(|error| Failure::Usage(error.to_string()))?;
+    let offered = env::offered(|variable| egress.vault.offers(variable));
+    let vault = egress.vault.check(offered);
+    let vault = vault.map_err(|error| Failure::Usage(error.to_string()))?;
+    Ok(Config { egress: operator, vault, ..config })
 }
 
 /// Where the key is, for the first lines that an operator reads.

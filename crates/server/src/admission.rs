@@ -53,6 +53,14 @@ pub(crate) fn admit(
     let env = env::admit(request.env.unwrap_or_default(), id)?;
     let volumes = volumes::admit(request.volumes.unwrap_or_default())?;
     let extensions = extensions::admit(request.extensions.unwrap_or_default())?;
+    let credential_proxy = request.credential_proxy.is_some_and(|proxy| proxy.enabled);
+    if credential_proxy && request.network_policy.is_none() {
+        return Err(ApiError::contradictory(
+            "credentialProxy needs a networkPolicy: it says where credentials may go",
+        ));
+    }
+    let trust = credential_proxy.then(|| reconciler.authority(id)).transpose();
+    let trust = trust.map_err(ApiError::internal)?;
     let policy =
         request.network_policy.map(|policy| network_policy(policy, reconciler)).transpose()?;
     let secure_access = if request.secure_access { Some(token::mint()?) } else { None };
@@ -63,6 +71,7 @@ pub(crate) fn admit(
                 resources,
                 snapshot: origin.snapshot,
                 volumes,
+                trust,
                 ..SandboxSpec::new(id, origin.image, entrypoint, token::mint()?)
             },
             goal: Goal::Running,
@@ -79,6 +88,7 @@ pub(crate) fn admit(
         extensions,
         platform,
         policy,
+        credential_proxy,
         egress_token: token::mint()?,
         secure_access,
         announced: false,
@@ -104,9 +114,6 @@ fn refuse_unsupported(request: &CreateSandboxRequest) -> Result<(), ApiError> {
             codes::TEMPLATE_NOT_SUPPORTED,
             "templates are not supported yet: give an image instead of templateId",
         ));
-    }
-    if request.credential_proxy.as_ref().is_some_and(|proxy| proxy.enabled) {
-        return Err(ApiError::unsupported("credentialProxy is not supported yet"));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::uri::Authority;
-use osb_egress::Operator;
+use osb_egress::{Operator, vault::VaultSettings};
 use osb_sys::fs::{self, PathError};
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -51,6 +51,8 @@ pub struct Overrides {
     pub data_dir: Option<PathBuf>,
     /// From the environment, never from a flag, which every user of the machine could read.
     pub api_key: Option<SecretString>,
+    /// From the environment as well.
+    pub vault_key: Option<SecretString>,
     pub auth: AuthMode,
 }
 
@@ -74,6 +76,10 @@ pub struct Config {
     pub key: KeyConfig,
     /// What sandboxes may reach: the table `[egress]` of the configuration file.
     pub egress: Operator,
+    /// What vaults may do: the table `[egress.vault]`.
+    pub vault: VaultSettings,
+    /// The key that seals vaults; without one it is in `<data-dir>/vault-key`.
+    pub vault_key: Option<SecretString>,
     /// How long a request waits for what it asked for before it is answered with what is.
     pub patience: Duration,
 }
@@ -148,6 +154,8 @@ impl Config {
             max_body_bytes: raw.max_body_bytes.unwrap_or(DEFAULT_MAX_BODY),
             key,
             egress: Operator::default(),
+            vault: VaultSettings::default(),
+            vault_key: overrides.vault_key,
             patience: PATIENCE,
         })
     }

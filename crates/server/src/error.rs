@@ -9,7 +9,7 @@ use axum::{
 use http::{HeaderValue, StatusCode, header};
 use osb_api::{ErrorBody, codes};
 use osb_core::{Chain, InvalidLabel, RuntimeError, VolumeProblem};
-use osb_egress::PolicyError;
+use osb_egress::{PolicyError, vault::VaultError};
 use osb_gateway::GatewayError;
 
 use crate::{
@@ -64,6 +64,39 @@ impl ApiError {
 
     pub(crate) fn unauthorized(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, code, message)
+    }
+
+    /// The fields of the request contradict each other.
+    pub(crate) fn contradictory(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, codes::INVALID_PARAMETER, message)
+    }
+
+    pub(crate) fn vault_invalid(message: impl Into<String>) -> Self {
+        Self::invalid_as(codes::VAULT_INVALID, message)
+    }
+
+    pub(crate) fn vault_not_ready() -> Self {
+        Self::new(
+            StatusCode::PRECONDITION_FAILED,
+            codes::VAULT_NOT_READY,
+            "this sandbox has no credential proxy: create it with credentialProxy.enabled",
+        )
+    }
+
+    pub(crate) fn vault_tls_required() -> Self {
+        Self::new(
+            StatusCode::UPGRADE_REQUIRED,
+            codes::VAULT_TLS_REQUIRED,
+            "this server takes secrets over TLS only",
+        )
+    }
+
+    pub(crate) fn vault_forbidden() -> Self {
+        Self::new(
+            StatusCode::FORBIDDEN,
+            codes::VAULT_FORBIDDEN,
+            "what is in force is shown to nobody",
+        )
     }
 
     pub(crate) fn no_sandbox(id: impl fmt::Display) -> Self {
@@ -246,6 +279,21 @@ impl From<GatewayError> for ApiError {
             GatewayError::Failed { .. } => {
                 Self::failed(codes::INTERNAL_ERROR, message).caused_by(error)
             }
+        }
+    }
+}
+
+impl From<VaultError> for ApiError {
+    fn from(error: VaultError) -> Self {
+        let message = error.to_string();
+        match error {
+            VaultError::Missing | VaultError::Unknown(_) => {
+                Self::new(StatusCode::NOT_FOUND, codes::VAULT_NOT_FOUND, message)
+            }
+            VaultError::Exists => Self::conflict(codes::VAULT_EXISTS, message),
+            VaultError::Stale { .. } => Self::conflict(codes::VAULT_REVISION_MISMATCH, message),
+            VaultError::Invalid(_) => Self::vault_invalid(message),
+            VaultError::NotKept(_) => Self::failed(codes::INTERNAL_ERROR, message).caused_by(error),
         }
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn resolve(
     })
 }
 
-fn create(path: &Path) -> Result<SecretString, PathError> {
+pub(crate) fn create(path: &Path) -> Result<SecretString, PathError> {
     let failed = |source| PathError::new("create", path, source);
     let key = token::random::<32>().map_err(|source| failed(io::Error::other(source)))?;
     let mut file =

@@ -27,6 +27,7 @@ mod snapshot_record;
 mod store;
 mod token;
 mod unwanted;
+mod vaults;
 mod view;
 
 pub use config::{AuthMode, Config, ConfigError, KeyConfig, Overrides, PublicHost, RawConfig};
@@ -36,3 +37,4 @@ pub use reconcile::StartupError;
 pub use server::{Server, StartError};
 pub use store::StoreError;
 pub use unwanted::{Wanted, remove_unwanted};
+pub use vaults::VaultsError;

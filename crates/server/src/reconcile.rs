@@ -10,6 +10,7 @@ mod network;
 mod sighting;
 mod snapshots;
 mod start;
+mod vault;
 mod watch;
 
 use std::{fmt, sync::Arc, time::Duration};

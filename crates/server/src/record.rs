@@ -19,6 +19,8 @@ pub(crate) struct Record {
     pub(crate) platform: Option<Platform>,
     /// What it may reach; without one, what the operator says.
     pub(crate) policy: Option<Arc<NetworkPolicy>>,
+    /// Whether it may have a vault, whose secrets are put into its requests.
+    pub(crate) credential_proxy: bool,
     /// What callers of the egress port must send.
     pub(crate) egress_token: Token,
     /// What callers of every port must send, if the sandbox was made that way.

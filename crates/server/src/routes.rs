@@ -9,6 +9,7 @@ mod proxy;
 mod sandboxes;
 mod service;
 mod snapshots;
+mod vault;
 mod volumes;
 
 use axum::{

@@ -26,6 +26,7 @@ use crate::{
     reconcile::{Outbound, Reconciler, StartupError},
     routes,
     store::{Store, StoreError},
+    vaults::{self, VaultsError},
 };
 
 /// In the data directory: what should be.
@@ -63,6 +64,8 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error("cannot take over the sandboxes of this host")]
     Sandboxes(#[source] StartupError),
+    #[error(transparent)]
+    Vaults(#[from] VaultsError),
     #[error("cannot answer for what sandboxes send")]
     Egress(#[source] io::Error),
 }
@@ -91,8 +94,14 @@ impl Server {
         let (key, key_source) = key::resolve(&config.key, &config.data_dir)?;
         let store = Arc::new(Store::open(&config.data_dir.join(DATABASE))?);
         let gateway = Gateway::new(Arc::clone(&runtime));
-        let egress = Egress::start(Settings::default()).map_err(StartError::Egress)?;
-        let outbound = Outbound::new(egress, config.egress);
+        let root = Some(vaults::root(&config.data_dir)?);
+        let settings = Settings { root, ..Settings::default() };
+        let egress = Egress::start(settings).map_err(StartError::Egress)?;
+        let transport = config.vault.transport.clone();
+        let sandboxes = store.index().newest_first(|_| true).into_iter().map(|record| record.id());
+        let vaults =
+            vaults::open(config.vault, config.vault_key.as_ref(), &config.data_dir, sandboxes)?;
+        let outbound = Outbound::new(egress, config.egress, vaults);
         let reconciler =
             Reconciler::start(runtime, Arc::clone(&store), Arc::clone(&clock), outbound)
                 .await
@@ -105,6 +114,7 @@ impl Server {
             clock,
             key,
             limits: Limits { max_timeout_seconds: config.max_sandbox_timeout_seconds },
+            transport,
             max_body_bytes: config.max_body_bytes,
             patience: config.patience,
             public_host: config.public_host,

@@ -133,6 +133,7 @@ impl Driver {
             Step::Remove => self.remove().await,
             Step::Forget => {
                 self.shared.store.forget(self.id).await.map_err(unwritten)?;
+                self.shared.forget_vault(self.id);
                 tracing::info!("the sandbox is gone");
                 Err(Setback::Forgotten)
             }

@@ -10,7 +10,7 @@ use osb_api::{
     lifecycle::{NetworkAction, NetworkPolicy},
 };
 use osb_core::{Chain, RuntimeError};
-use osb_egress::{Egress, Operator, Policy, PolicyError, Reach};
+use osb_egress::{Egress, Operator, Policy, PolicyError, Reach, vault::Vaults};
 
 use super::{Reconciler, Shared};
 use crate::{
@@ -21,14 +21,15 @@ use crate::{
 /// Who answers, and by which rules.
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    egress: Egress,
+    pub(super) egress: Egress,
     operator: Operator,
-    turns: Turns,
+    pub(super) vaults: Vaults,
+    pub(super) turns: Turns,
 }
 
 impl Outbound {
-    pub(crate) fn new(egress: Egress, operator: Operator) -> Self {
-        Self { egress, operator, turns: Turns::default() }
+    pub(crate) fn new(egress: Egress, operator: Operator, vaults: Vaults) -> Self {
+        Self { egress, operator, vaults, turns: Turns::default() }
     }
 
     /// From now on nothing leaves the sandbox.
@@ -46,13 +47,14 @@ impl Shared {
         let _mine = turn.lock().await;
         let Some(record) = self.store.index().get(id) else { return Ok(()) };
         let policy = Arc::new(self.policy(&record));
-        self.outbound.egress.attend(id, outlets, policy, None).map_err(|source| {
+        let vault = record.credential_proxy.then(|| self.outbound.vaults.of(id));
+        self.outbound.egress.attend(id, outlets, policy, vault).map_err(|source| {
             RuntimeError::failed("cannot answer for what the sandbox sends", source)
         })
     }
 
     /// The policy of a sandbox. One that cannot be understood any more allows nothing.
-    fn policy(&self, record: &Record) -> Policy {
+    pub(super) fn policy(&self, record: &Record) -> Policy {
         let operator = &self.outbound.operator;
         let Some(wire) = &record.policy else { return Policy::open(operator) };
         Policy::compile(wire, operator).unwrap_or_else(|error| {
@@ -133,10 +135,10 @@ pub(crate) struct CheckedPolicy {
 
 /// Whose turn it is to change what a sandbox reaches.
 #[derive(Debug, Default)]
-struct Turns(Mutex<HashMap<SandboxId, Weak<tokio::sync::Mutex<()>>>>);
+pub(super) struct Turns(Mutex<HashMap<SandboxId, Weak<tokio::sync::Mutex<()>>>>);
 
 impl Turns {
-    fn of(&self, id: SandboxId) -> Arc<tokio::sync::Mutex<()>> {
+    pub(super) fn of(&self, id: SandboxId) -> Arc<tokio::sync::Mutex<()>> {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(turn) = turns.get(&id).and_then(Weak::upgrade) {
             return turn;

@@ -1,5 +1,5 @@
-//! The port at which a sandbox's policy is read and changed. No such port is in the sandbox: the
-//! server answers, and asks for a token that the sandbox does not have.
+//! The port at which a sandbox's policy and vault are read and changed. No such port is in the
+//! sandbox: the server answers, and asks for a token that the sandbox does not have.
 
 use axum::{
     extract::Request,
@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use osb_api::{codes, headers};
 use subtle::ConstantTimeEq;
 
-use super::policy;
+use super::{policy, vault};
 use crate::{app::App, error::ApiError, record::Record};
 
 /// Answers for port 18080. `rest` is the path below it.
@@ -23,7 +23,13 @@ pub(super) async fn serve(
         policy::check_power(&app.reconciler)?;
         return Ok("ok".into_response());
     }
+    if vault::is_closed(rest) {
+        return vault::serve(app, record, rest, request).await;
+    }
     check_token(record, request.headers())?;
+    if rest.starts_with(vault::PATH) {
+        return vault::serve(app, record, rest, request).await;
+    }
     if rest != "/policy" {
         return Err(ApiError::no_route());
     }

@@ -117,7 +117,14 @@ async fn change(
         .change_policy(id, move |record| {
             check_alive(record)?;
             let next = change(&reconciler.wire_policy(record));
-            next.map(|next| reconciler.check_policy(next)).transpose().map_err(ApiError::from)
+            let Some(next) = next else { return Ok(None) };
+            let checked = reconciler.check_policy(next)?;
+            match reconciler.uncovered(id, &checked.compiled) {
+                Some(host) => Err(ApiError::invalid(format!(
+                    "the vault has credentials for {host}: the policy must allow it"
+                ))),
+                None => Ok(Some(checked)),
+            }
         })
         .await
         .map_err(|unchanged| unchanged.answer(id))?;

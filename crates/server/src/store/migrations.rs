@@ -9,6 +9,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_sandboxes.sql"),
     include_str!("../../migrations/0002_snapshots.sql"),
     include_str!("../../migrations/0003_policies.sql"),
+    include_str!("../../migrations/0004_credential_proxy.sql"),
 ];
 
 /// Brings the schema up to date.

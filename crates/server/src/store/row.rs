@@ -15,7 +15,7 @@ pub(super) fn load(connection: &Connection) -> Result<Vec<Record>, StoreError> {
     let mut statement = connection
         .prepare(
             "SELECT id, spec, goal, status, expires_at, created_at, metadata, extensions, platform,
-                    egress_token, secure_access, announced, policy
+                    egress_token, secure_access, announced, policy, credential_proxy
              FROM sandboxes",
         )
         .map_err(failed)?;
@@ -57,6 +57,7 @@ fn read(row: &Row<'_>) -> Result<Record, Box<dyn Error + Send + Sync>> {
             .get::<_, Option<String>>(12)?
             .map(|json| serde_json::from_str(&json).map(Arc::new))
             .transpose()?,
+        credential_proxy: row.get(13)?,
         requests: 0,
         failed_removals: 0,
     })
@@ -69,8 +70,8 @@ pub(super) fn write(
     let mut statement = transaction.prepare_cached(
         "INSERT INTO sandboxes (id, spec, goal, status, expires_at, created_at, metadata,
                                 extensions, platform, egress_token, secure_access, announced,
-                                policy)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+                                policy, credential_proxy)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
          ON CONFLICT (id) DO UPDATE SET
              goal = excluded.goal, status = excluded.status, expires_at = excluded.expires_at,
              metadata = excluded.metadata, announced = excluded.announced,
@@ -92,6 +93,7 @@ pub(super) fn write(
         record.secure_access.as_ref().map(Token::reveal),
         record.announced,
         policy,
+        record.credential_proxy,
     ])?;
     Ok(())
 }

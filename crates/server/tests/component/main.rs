@@ -13,4 +13,5 @@ mod refusals;
 mod restart;
 mod snapshots;
 mod unwanted;
+mod vaults;
 mod volumes;

@@ -93,7 +93,6 @@ async fn what_is_not_supported_yet_is_said_and_not_ignored() {
         json!({"bucket": "b", "endpoint": "e", "accessKeyId": "i", "accessKeySecret": "s"});
     let volume = json!({"name": "v", "mountPath": "/v", "ossfs": bucket});
     for (changes, code) in [
-        (json!({"credentialProxy": {"enabled": true}}), "SANDBOX::API_NOT_SUPPORTED"),
         (json!({"volumes": [volume]}), "VOLUME::UNSUPPORTED_BACKEND"),
         (json!({"lifecycle": {"preStart": {"command": ["x"]}}}), "SANDBOX::API_NOT_SUPPORTED"),
         (json!({"lifecycle": {"prestart": {}}}), "SANDBOX::INVALID_PARAMETER"),
@@ -110,7 +109,6 @@ async fn what_is_not_supported_yet_is_said_and_not_ignored() {
     ] {
         refused(&server, with(changes), code).await;
     }
-    server.create_from(with(json!({"credentialProxy": {"enabled": false}}))).await;
 }
 
 #[tokio::test]
