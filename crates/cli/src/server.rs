@@ -5,8 +5,8 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 use osb_core::{Memory, SystemClock};
 use osb_native::Obstacle;
 use osb_server::{
-    ApiKeySource, AuthMode, Config, ConfigError, Operator, Overrides, RawConfig, RawOperator,
-    Server, StartError,
+    ApiKeySource, AuthMode, Config, ConfigError, EgressSettings, Operator, OperatorError,
+    Overrides, RawConfig, RawOperator, Server, StartError,
 };
 use serde::Deserialize;
 
@@ -150,11 +150,13 @@ fn settings(args: &Args, environment: &Environment, user: User) -> Result<Config
             Failure::Usage(error.to_string())
         }
     })?;
-    let operator = Operator::new(&egress).map_err(|error| Failure::Usage(error.to_string()))?;
+    let unfit = |error: OperatorError| Failure::Usage(error.to_string());
+    let operator = Operator::new(&egress).map_err(unfit)?;
+    let egress_settings = EgressSettings::new(&egress).map_err(unfit)?;
     let offered = env::offered(|variable| egress.vault.offers(variable));
     let vault = egress.vault.check(offered);
     let vault = vault.map_err(|error| Failure::Usage(error.to_string()))?;
-    Ok(Config { egress: operator, vault, ..config })
+    Ok(Config { egress: operator, egress_settings, vault, ..config })
 }
 
 /// Where the key is, for the first lines that an operator reads.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use osb_sys::outlets::{self, Received};
+use rustix::net::{SendFlags, send};
 use tokio::{io::Interest, net::UdpSocket, time::timeout};
 
 use crate::{
@@ -30,7 +31,13 @@ pub(crate) struct Datagrams {
 /// The way back into the sandbox.
 struct Back {
     answers: (OwnedFd, OwnedFd),
-    flows: Mutex<HashMap<Flow, Arc<UdpSocket>>>,
+    flows: Mutex<HashMap<Flow, Arc<Open>>>,
+}
+
+/// A flow that is allowed.
+struct Open {
+    socket: UdpSocket,
+    passage: Passage,
 }
 
 /// Datagrams from one socket of the sandbox to one place.
@@ -91,12 +98,11 @@ impl Datagrams {
         if flow.to.port() == RESOLVER {
             return self.resolve(flow, bytes.to_vec());
         }
-        if let Some(socket) = self.back.flows().get(&flow) {
-            // What cannot be sent is lost, as datagrams may be.
-            drop(socket.try_send(bytes));
-            return;
+        let open = self.back.flows().get(&flow).cloned();
+        match open {
+            Some(open) => open.send(bytes),
+            None => self.begin(flow, bytes),
         }
-        self.begin(flow, bytes);
     }
 
     fn resolve(&self, flow: Flow, question: Vec<u8>) {
@@ -144,21 +150,36 @@ impl Datagrams {
         let Ok(socket) = connect(flow.to) else {
             return passage.end(number, Some(flow.to), Ending::Unreachable);
         };
-        let socket = Arc::new(socket);
-        drop(socket.try_send(bytes));
-        self.back.flows().insert(flow, socket.clone());
+        if let Err(ruling) = passage.settle(flow.to, None) {
+            return passage.end(number, Some(flow.to), Ending::Cut(ruling));
+        }
+        let open = Arc::new(Open { socket, passage });
+        open.send(bytes);
+        self.back.flows().insert(flow, open.clone());
         let back = self.back.clone();
         self.door.house.tasks.spawn(async move {
-            let how = match passage.settle(flow.to, None) {
-                Ok(()) => tokio::select! {
-                    () = back.answer_all(flow, &socket, &passage) => Ending::Done,
-                    () = passage.cut() => Ending::Done,
-                },
-                Err(ruling) => Ending::Cut(ruling),
-            };
+            tokio::select! {
+                () = back.answer_all(flow, &open) => {}
+                () = open.passage.cut() => {}
+            }
             back.flows().remove(&flow);
-            passage.end(number, Some(flow.to), how);
+            open.passage.end(number, Some(flow.to), Ending::Done);
         });
+    }
+}
+
+impl Open {
+    /// What cannot be sent is lost, as datagrams may be.
+    fn send(&self, bytes: &[u8]) {
+        // A policy that cuts the flow is in force before the flow has ended.
+        if self.passage.is_cut() {
+            return;
+        }
+        // Without a look at whether there is room: of a new socket that is not known yet.
+        if let Ok(length) = send(&self.socket, bytes, SendFlags::DONTWAIT) {
+            self.passage.traffic.sent.fetch_add(length as u64, Relaxed);
+            self.passage.door().house.counters.sent.fetch_add(length as u64, Relaxed);
+        }
     }
 }
 
@@ -169,7 +190,7 @@ impl Back {
     }
 
     /// Passes on the answers of a flow until there are none any more.
-    async fn answer_all(&self, flow: Flow, socket: &UdpSocket, passage: &Passage) {
+    async fn answer_all(&self, flow: Flow, Open { socket, passage }: &Open) {
         while let Ok(Ok(())) = timeout(SILENCE, socket.readable()).await {
             let mut bytes = Vec::with_capacity(LONGEST);
             match socket.try_recv_buf(&mut bytes) {
@@ -185,7 +206,7 @@ impl Back {
         }
     }
 
-    fn flows(&self) -> MutexGuard<'_, HashMap<Flow, Arc<UdpSocket>>> {
+    fn flows(&self) -> MutexGuard<'_, HashMap<Flow, Arc<Open>>> {
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

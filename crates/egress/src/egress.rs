@@ -1,6 +1,7 @@
 use std::{
     collections::HashMap,
     fmt, io,
+    net::SocketAddr,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -11,17 +12,20 @@ use std::{
 use osb_api::SandboxId;
 use osb_core::{Outlets, SystemClock};
 use rustix::process::{Resource, getrlimit};
-use tokio::{runtime::Handle, sync::broadcast};
-use tokio_util::task::TaskTracker;
+use tokio::{
+    runtime::Handle,
+    sync::broadcast::{self, error::RecvError},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Counts, Decision, Policy,
+    Counts, Decision, OperatorError, Policy, RawOperator,
     datagrams::Datagrams,
     decision::Counters,
     door::Door,
     intercept::{Authority, Interceptor, Root},
     opened::Insight,
-    streams,
+    streams::{self, RESOLVER},
     upstream::{Resolvers, Upstream},
     vault::Vault,
 };
@@ -49,6 +53,28 @@ pub struct Settings {
     pub root: Option<Root>,
     /// Whom we trust beside those whom the host does, as PEM.
     pub extra_ca: Option<Vec<u8>>,
+}
+
+impl Settings {
+    /// What the operator wrote, and the rest as it is without a word.
+    pub fn new(raw: &RawOperator) -> Result<Self, OperatorError> {
+        let resolver = |text: &String| {
+            let alone = text.parse().map(|address| SocketAddr::new(address, RESOLVER));
+            alone.or_else(|_| text.parse()).map_err(|_| OperatorError::Resolver(text.clone()))
+        };
+        let resolvers = raw.resolvers.iter().map(resolver).collect::<Result<Vec<_>, _>>()?;
+        let default = Self::default();
+        Ok(Self {
+            resolvers: match resolvers.as_slice() {
+                [] => Resolvers::Host,
+                _ => Resolvers::These(resolvers),
+            },
+            connections: raw.connections.unwrap_or(default.connections),
+            new_connections: raw.new_connections.unwrap_or(default.new_connections),
+            bandwidth: raw.bandwidth,
+            ..default
+        })
+    }
 }
 
 impl Default for Settings {
@@ -183,6 +209,12 @@ impl Egress {
         self.house.watchers.subscribe()
     }
 
+    /// Decisions about one sandbox as they are made; `None` if nobody attends to it.
+    pub fn follow(&self, id: SandboxId) -> Option<Follow> {
+        let door = self.door(id)?;
+        Some(Follow { watch: self.watch(), id, closed: door.closed.clone() })
+    }
+
     pub fn counts(&self) -> Counts {
         self.house.counters.counts()
     }
@@ -204,6 +236,32 @@ impl Egress {
 
     fn door(&self, id: SandboxId) -> Option<Arc<Door>> {
         self.house.doors.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+}
+
+/// Decisions about one sandbox, as they are made. Who is too slow misses some.
+#[derive(Debug)]
+pub struct Follow {
+    watch: broadcast::Receiver<Arc<Decision>>,
+    id: SandboxId,
+    closed: CancellationToken,
+}
+
+impl Follow {
+    /// The next decision, or nothing once nobody attends to the sandbox any more.
+    pub async fn next(&mut self) -> Option<Arc<Decision>> {
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = self.watch.recv() => next,
+                () = self.closed.cancelled() => return None,
+            };
+            match next {
+                Ok(decision) if decision.sandbox == self.id => return Some(decision),
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return None,
+            }
+        }
     }
 }
 

@@ -31,7 +31,7 @@ mod upstream;
 pub mod vault;
 
 pub use decision::{Attempt, Counts, Decision, End, Ending, Protocol};
-pub use egress::{Egress, Settings};
+pub use egress::{Egress, Follow, Settings};
 pub use intercept::{
     Authority, Body, BoxError, Connect, Credentials, Finish, Host, InterceptError, Interceptor,
     Refusal, Root, Rules, Scheme,

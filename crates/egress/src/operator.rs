@@ -42,6 +42,16 @@ pub struct RawOperator {
     pub allow_private: Vec<String>,
     /// The most rules of a policy; 4096 if absent. Since 0.1.
     pub max_rules: Option<usize>,
+    /// Where names are resolved, `address` or `address:port`; where the host does if absent.
+    /// Since 0.1.
+    #[serde(default)]
+    pub resolvers: Vec<String>,
+    /// The most connections of one sandbox at the same time; 1024 if absent. Since 0.1.
+    pub connections: Option<usize>,
+    /// How many connections a sandbox may begin in a second; 500 if absent. Since 0.1.
+    pub new_connections: Option<u32>,
+    /// The bytes a second that a sandbox may send and receive; as many as come if absent. Since 0.1.
+    pub bandwidth: Option<u64>,
     /// What vaults may do. Since 0.1.
     #[serde(default)]
     pub vault: RawVault,
@@ -79,6 +89,8 @@ struct Parts {
 pub enum OperatorError {
     #[error("egress.{key} cannot have {target:?}: {problem}")]
     Target { key: &'static str, target: String, problem: BadTarget },
+    #[error("egress.resolvers cannot have {0:?}: write an address, with or without a port")]
+    Resolver(String),
     #[error("egress.max-rules must be 1 to {MOST_RULES}")]
     MaxRules,
 }

@@ -156,6 +156,10 @@ impl Passage {
         self.tether.cut.cancelled().await;
     }
 
+    pub(crate) fn is_cut(&self) -> bool {
+        self.tether.cut.is_cancelled()
+    }
+
     /// Says where the connection goes, and asks the policy once more if it has changed meanwhile.
     pub(crate) fn settle(&self, at: SocketAddr, pair: Option<Arc<Pair>>) -> Result<(), Ruling> {
         if let Some(pair) = pair {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::uri::Authority;
-use osb_egress::{Operator, vault::VaultSettings};
+use osb_egress::{Operator, Settings, vault::VaultSettings};
 use osb_sys::fs::{self, PathError};
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -76,6 +76,8 @@ pub struct Config {
     pub key: KeyConfig,
     /// What sandboxes may reach: the table `[egress]` of the configuration file.
     pub egress: Operator,
+    /// How much of it, and where names are resolved.
+    pub egress_settings: Settings,
     /// What vaults may do: the table `[egress.vault]`.
     pub vault: VaultSettings,
     /// The key that seals vaults; without one it is in `<data-dir>/vault-key`.
@@ -154,6 +156,7 @@ impl Config {
             max_body_bytes: raw.max_body_bytes.unwrap_or(DEFAULT_MAX_BODY),
             key,
             egress: Operator::default(),
+            egress_settings: Settings::default(),
             vault: VaultSettings::default(),
             vault_key: overrides.vault_key,
             patience: PATIENCE,

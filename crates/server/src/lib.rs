@@ -32,7 +32,7 @@ mod view;
 
 pub use config::{AuthMode, Config, ConfigError, KeyConfig, Overrides, PublicHost, RawConfig};
 pub use key::ApiKeySource;
-pub use osb_egress::{Operator, RawOperator};
+pub use osb_egress::{Operator, OperatorError, RawOperator, Settings as EgressSettings};
 pub use reconcile::StartupError;
 pub use server::{Server, StartError};
 pub use store::StoreError;

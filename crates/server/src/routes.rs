@@ -1,5 +1,6 @@
 //! The table of routes. Each file below serves one resource.
 
+mod decisions;
 mod egress;
 mod endpoints;
 mod later;
@@ -36,6 +37,7 @@ pub(crate) fn router(app: &App) -> Router {
             .route(&at("/sandboxes/{id}/pause"), post(sandboxes::pause))
             .route(&at("/sandboxes/{id}/resume"), post(sandboxes::resume))
             .route(&at("/sandboxes/{id}/usage"), get(sandboxes::usage))
+            .route(&at("/sandboxes/{id}/egress/log"), get(decisions::log))
             .route(&at("/sandboxes/{id}/renew-expiration"), post(sandboxes::renew))
             .route(
                 &at("/sandboxes/{id}/networkpolicy"),

@@ -95,7 +95,7 @@ impl Server {
         let store = Arc::new(Store::open(&config.data_dir.join(DATABASE))?);
         let gateway = Gateway::new(Arc::clone(&runtime));
         let root = Some(vaults::root(&config.data_dir)?);
-        let settings = Settings { root, ..Settings::default() };
+        let settings = Settings { root, ..config.egress_settings };
         let egress = Egress::start(settings).map_err(StartError::Egress)?;
         let transport = config.vault.transport.clone();
         let sandboxes = store.index().newest_first(|_| true).into_iter().map(|record| record.id());

@@ -1,4 +1,4 @@
-use osb_api::{headers, lifecycle as wire};
+use osb_api::{egress, headers, lifecycle as wire};
 
 use super::{
     api::Api,
@@ -15,6 +15,7 @@ pub(crate) fn api() -> Api {
     operations.extend(snapshots());
     operations.extend(volumes());
     operations.extend(network_policy());
+    operations.push(egress_log());
     operations.extend(pools());
     operations.extend(templates());
     Api {
@@ -201,6 +202,19 @@ fn volumes() -> Vec<Operation> {
             .empty(204, "It is gone.")
             .errors(&[401, 404, 409, 500, 501]),
     ]
+}
+
+fn egress_log() -> Operation {
+    get("getEgressLog", "/sandboxes/{sandboxId}/egress/log", "What a sandbox tried to reach")
+        .describe(
+            "The latest 256 different ones. With `follow` the answer is one JSON object per line, \
+             those to come too, with an empty line as a sign of life. An extension of this \
+             server: other servers do not have it.",
+        )
+        .tag("network")
+        .query::<egress::DecisionQuery>()
+        .answers(200, "What was decided.", one::<egress::DecisionLog>())
+        .errors(&[400, 401, 403, 404, 500])
 }
 
 fn network_policy() -> Vec<Operation> {

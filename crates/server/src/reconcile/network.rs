@@ -68,6 +68,11 @@ impl Shared {
 }
 
 impl Reconciler {
+    /// Who answers for what sandboxes send.
+    pub(crate) fn egress(&self) -> &Egress {
+        &self.0.outbound.egress
+    }
+
     /// Whether this server answers for what sandboxes send, so that policies mean something.
     pub(crate) fn has_network(&self) -> bool {
         self.0.runtime.network().is_some()

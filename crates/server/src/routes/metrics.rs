@@ -1,5 +1,7 @@
 //! Numbers for those who watch the server, in the text format of Prometheus.
 
+mod egress;
+
 use std::fmt::{self, Write as _};
 
 use axum::{extract::State, response::IntoResponse};
@@ -30,7 +32,8 @@ pub(super) async fn show(State(app): State<App>) -> impl IntoResponse {
             *count += 1;
         }
     }
-    let text = text(&counts, &app.reconciler.pools(), &app.reconciler.stages());
+    let text = text(&counts, &app.reconciler.pools(), &app.reconciler.stages())
+        .and_then(|text| egress::add(text, &app.reconciler.egress().counts()));
     ([(header::CONTENT_TYPE, FORMAT)], text.expect("invariant: a string takes any text"))
 }
 
