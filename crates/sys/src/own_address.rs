@@ -21,7 +21,7 @@ const ROUTE: usize = 12;
 const KIND: usize = HEADER + 7;
 
 /// Whether what is sent to `address` arrives on this machine. Addresses of all interfaces count,
-/// those that were added a moment ago too. The question costs a few microseconds.
+/// those that were added a moment ago too. The question costs in the order of ten microseconds.
 pub fn is_own(address: IpAddr) -> io::Result<bool> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     sendto(&socket, &question(address), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
