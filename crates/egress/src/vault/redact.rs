@@ -27,6 +27,9 @@ impl Redactor {
                 forms.push(encoding.apply(secret));
             }
             forms.push(lower(&Encoding::Percent.apply(secret)));
+            // A server that repeats a JSON body does so inside a string of its answer.
+            let json = Encoding::Json.apply(secret);
+            forms.extend(std::str::from_utf8(&json).ok().map(|json| Encoding::Json.apply(json)));
             let rendered = plan.injections.iter().filter(|injection| injection.secret == at);
             for injection in rendered {
                 forms.push(injection.scheme.render(secret));
@@ -113,6 +116,7 @@ mod tests {
             "p%2fss%20%22w%22",
             "p%2Fss+%22w%22",
             "p/ss \\\"w\\\"",
+            "p/ss \\\\\\\"w\\\\\\\"",
         ] {
             let clean = redactor.text(text.as_bytes());
             assert_eq!(&*clean, REDACTED, "{text}");
