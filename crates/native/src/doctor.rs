@@ -3,7 +3,7 @@
 mod counters;
 mod rights;
 
-use std::{path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use osb_api::SandboxId;
 use osb_core::{Chain, ImageName, Runtime, SandboxSpec, Token};
@@ -65,6 +65,7 @@ pub fn doctor(data_dir: &Path, obstacle: Option<&Obstacle>) -> Vec<Check> {
         Check::new("data directory", data(data_dir)),
         Check { name: "disk limits", outcome: disk_limits(data_dir, rights) },
         Check { name: "numbers of the host", outcome: counters::outcome() },
+        Check { name: "network", outcome: network(osb_sys::outlets::try_apart()) },
         Check { name: "landlock", outcome: landlock(osb_sys::confined::version()) },
     ]);
     checks
@@ -167,6 +168,19 @@ fn data(data_dir: &Path) -> Finding {
     }
 }
 
+/// Whether what sandboxes send can be answered for.
+fn network(tried: io::Result<()>) -> Outcome {
+    match tried {
+        Ok(()) => Outcome::Ok("what sandboxes send can be handed to the server".to_owned()),
+        Err(error) => Outcome::Weaker {
+            found: format!("none: nothing leaves a sandbox, as the packet filter fails: {error}"),
+            remedy: "as root: modprobe -a nf_tables nft_tproxy nft_reject_inet; the kernel needs \
+                     CONFIG_NFT_TPROXY, CONFIG_NFT_REJECT and IPv6"
+                .to_owned(),
+        },
+    }
+}
+
 fn landlock(version: Option<u32>) -> Outcome {
     match version {
         Some(version) => Outcome::Ok(format!("version {version}")),
@@ -197,6 +211,9 @@ mod tests {
     fn what_the_server_does_without_does_not_stop_it() {
         for version in [None, Some(7)] {
             assert!(Check { name: "landlock", outcome: landlock(version) }.is_ok());
+        }
+        for tried in [Ok(()), Err(io::Error::from(io::ErrorKind::Unsupported))] {
+            assert!(Check { name: "network", outcome: network(tried) }.is_ok());
         }
     }
 

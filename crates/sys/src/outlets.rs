@@ -23,6 +23,7 @@ use rustix::{
         AddressFamily, Protocol, SocketFlags, SocketType, bind, ipproto, listen, socket_with,
         sockopt,
     },
+    thread::{UnshareFlags, unshare_unsafe},
 };
 
 pub use self::datagram::{Received, answer, receive};
@@ -84,6 +85,18 @@ impl Outlets {
     pub fn from_fds([streams, datagrams, fourth, sixth]: [OwnedFd; 4]) -> Self {
         Self { streams: streams.into(), datagrams: datagrams.into(), answers: (fourth, sixth) }
     }
+}
+
+/// Opens outlets in a network namespace that is made for it and goes with it: whether this kernel
+/// can do all that they need.
+pub fn try_apart() -> io::Result<()> {
+    let trial = || {
+        // SAFETY: a network namespace has nothing to do with memory; only this thread goes there.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+        Outlets::open().map(drop)
+    };
+    let thread = std::thread::Builder::new().spawn(trial)?;
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the trial has ended early")))
 }
 
 /// A socket of both families to which the table hands what is for others.

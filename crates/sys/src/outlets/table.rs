@@ -63,6 +63,7 @@ const NFTABLES: u8 = 10;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
 const NEW_TABLE: u8 = 0;
+const GET_TABLE: u8 = 1;
 const NEW_CHAIN: u8 = 3;
 const NEW_RULE: u8 = 6;
 
@@ -105,14 +106,17 @@ mod attribute {
     pub(super) const REJECT_TYPE: u16 = 1;
 }
 
-/// Adds the table, unless it is there.
+/// Adds the table, unless it is there. To try and fail would take the kernel long.
 pub(super) fn add() -> io::Result<()> {
+    if is_there()? {
+        return Ok(());
+    }
     let mut messages = Messages::default();
     boundary(&mut messages, BATCH_BEGIN);
-    add_message(&mut messages, NEW_TABLE, EXCLUSIVE, |table| {
+    add_message(&mut messages, NEW_TABLE, CREATE | EXCLUSIVE, |table| {
         table.text(attribute::TABLE_NAME, TABLE);
     });
-    add_message(&mut messages, NEW_CHAIN, EXCLUSIVE, |chain| {
+    add_message(&mut messages, NEW_CHAIN, CREATE | EXCLUSIVE, |chain| {
         chain.text(attribute::CHAIN_TABLE, TABLE);
         chain.text(attribute::CHAIN_NAME, CHAIN);
         chain.nest(attribute::CHAIN_HOOK, |hook| {
@@ -123,14 +127,26 @@ pub(super) fn add() -> io::Result<()> {
         chain.text(attribute::CHAIN_TYPE, "filter");
     });
     for write in RULES {
-        add_message(&mut messages, NEW_RULE, APPEND, |rule| {
+        add_message(&mut messages, NEW_RULE, CREATE | APPEND, |rule| {
             rule.text(attribute::RULE_TABLE, TABLE);
             rule.text(attribute::RULE_CHAIN, CHAIN);
             rule.nest(attribute::RULE_EXPRESSIONS, |list| write(&mut Rule(list)));
         });
     }
     boundary(&mut messages, BATCH_END);
-    messages.send(Some(netlink::NETFILTER), |error| error.kind() != io::ErrorKind::AlreadyExists)
+    messages.send(Some(netlink::NETFILTER), |_| true)
+}
+
+fn is_there() -> io::Result<bool> {
+    let mut messages = Messages::default();
+    add_message(&mut messages, GET_TABLE, 0, |table| {
+        table.text(attribute::TABLE_NAME, TABLE);
+    });
+    match messages.send(Some(netlink::NETFILTER), |_| true) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 const RULES: [fn(&mut Rule<'_, '_>); 9] = [
@@ -251,5 +267,5 @@ fn add_message(
     fill: impl FnOnce(&mut Attributes<'_>),
 ) {
     let kind = u16::from_be_bytes([NFTABLES, kind]);
-    messages.add(kind, CREATE | ACKNOWLEDGE | flags, &[INET, 0, 0, 0], fill);
+    messages.add(kind, ACKNOWLEDGE | flags, &[INET, 0, 0, 0], fill);
 }

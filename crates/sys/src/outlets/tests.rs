@@ -6,7 +6,6 @@ use std::{
 };
 
 use osb_core::testkit::required;
-use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::*;
 
@@ -41,6 +40,13 @@ fn unspecified(like: SocketAddr) -> SocketAddr {
 
 fn own(like: SocketAddr) -> IpAddr {
     if like.is_ipv4() { OWN.0.into() } else { OWN.1.into() }
+}
+
+#[test]
+fn this_kernel_can_do_it() {
+    if required("root", rustix::process::geteuid().is_root()) {
+        try_apart().unwrap();
+    }
 }
 
 #[test]
@@ -184,5 +190,80 @@ fn nothing_leaves_from_an_address_that_somebody_has_only_bound() {
         answer(&outlets.answers, to, socket.local_addr().unwrap(), b"x").unwrap();
         let none = receive(&outlets.datagrams, &mut [0; 64]).unwrap_err();
         assert_eq!(none.kind(), ErrorKind::WouldBlock);
+    });
+}
+
+/// A socket whose sender sets an option.
+fn with_option(to: SocketAddr, level: i32, option: i32, value: &[u8]) -> UdpSocket {
+    let socket = UdpSocket::bind(unspecified(to)).unwrap();
+    let length = libc::socklen_t::try_from(value.len()).unwrap();
+    let fd = socket.as_raw_fd();
+    // SAFETY: the value outlives the call, and `length` is its size.
+    let result = unsafe { libc::setsockopt(fd, level, option, value.as_ptr().cast(), length) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    socket
+}
+
+#[test]
+fn fragments_and_options_do_not_hide_a_destination() {
+    /// Asks every router to write down its address.
+    const RECORD_ROUTE: [u8; 8] = [7, 7, 4, 0, 0, 0, 0, 0];
+    /// Asks for the way over another address first.
+    const BY_ANOTHER: [u8; 8] = [131, 7, 4, 9, 9, 9, 9, 0];
+    const IPV6_MTU: i32 = 24;
+    apart(|| {
+        let outlets = Outlets::open().unwrap();
+        let mut buffer = vec![0; 65_536];
+        let (fourth, sixth) =
+            ("192.0.2.1:53".parse().unwrap(), "[2001:db8::1]:53".parse().unwrap());
+        let small = with_option(sixth, libc::SOL_IPV6, IPV6_MTU, &1280_i32.to_ne_bytes());
+        small.send_to(&vec![7; 60_000], sixth).unwrap();
+        let whole = receive(&outlets.datagrams, &mut buffer).unwrap();
+        assert_eq!((whole.to, whole.length), (sixth, 60_000));
+        let options = with_option(fourth, libc::SOL_IP, libc::IP_OPTIONS, &RECORD_ROUTE);
+        options.send_to(b"x", fourth).unwrap();
+        assert_eq!(receive(&outlets.datagrams, &mut buffer).unwrap().to, fourth);
+        // It is for the other address, as far as anybody here can tell.
+        let detour = with_option(fourth, libc::SOL_IP, libc::IP_OPTIONS, &BY_ANOTHER);
+        if detour.send_to(b"x", fourth).is_ok()
+            && let Ok(received) = receive(&outlets.datagrams, &mut buffer)
+        {
+            assert_eq!(received.to, "9.9.9.9:53".parse().unwrap());
+        }
+    });
+}
+
+#[test]
+fn a_stream_over_several_paths_is_one_like_others() {
+    const MULTIPATH: u32 = 262;
+    apart(|| {
+        let outlets = Outlets::open().unwrap();
+        let protocol = Protocol::from_raw(MULTIPATH.try_into().unwrap());
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(protocol));
+        // Not every kernel has them.
+        let Ok(socket) = socket else { return };
+        let to: SocketAddr = THEIRS[0].parse().unwrap();
+        rustix::net::connect(&socket, &to).unwrap();
+        let (mut theirs, wanted) = taken(&outlets);
+        assert_eq!(wanted, to);
+        rustix::io::write(&socket, b"x").unwrap();
+        theirs.read_exact(&mut [0]).unwrap();
+    });
+}
+
+#[test]
+fn what_is_for_all_or_for_neighbours_arrives_as_such() {
+    apart(|| {
+        let outlets = Outlets::open().unwrap();
+        let mut buffer = [0; 64];
+        for to in ["255.255.255.255:53", "224.0.0.1:53", "[ff02::1%1]:53", "[fe80::1%1]:53"] {
+            let to: SocketAddr = to.parse().unwrap();
+            let socket = UdpSocket::bind(unspecified(to)).unwrap();
+            socket.set_broadcast(true).unwrap();
+            socket.send_to(b"x", to).unwrap();
+            let received = receive(&outlets.datagrams, &mut buffer).unwrap();
+            assert_eq!((received.to.ip(), received.to.port()), (to.ip(), 53));
+        }
     });
 }
