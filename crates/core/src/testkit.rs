@@ -11,7 +11,7 @@ mod require;
 
 pub use crate::conformance;
 pub use clock::TestClock;
-pub use fake::{Call, FakeRuntime};
+pub use fake::{Call, FakeRuntime, Sent};
 pub use gate::Gate;
 pub use line::{Line, answer_ok};
 pub use require::required;

@@ -3,10 +3,13 @@
 
 #[path = "conformance/groups.rs"]
 mod groups;
+#[path = "conformance/network.rs"]
+mod network;
 #[path = "conformance/pool.rs"]
 mod pool;
 
 use std::{
+    net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -14,8 +17,11 @@ use std::{
 use async_trait::async_trait;
 use osb_api::SandboxId;
 use osb_core::{
-    ImageName, Runtime, SandboxSpec, Token,
-    testkit::{conformance::Harness, required},
+    ImageName, Outlets, Runtime, SandboxSpec, Token,
+    testkit::{
+        conformance::{Harness, Reply, Transport},
+        required,
+    },
 };
 use osb_native::{Config, Native, PoolConfig};
 use osb_sys::cgroup::{Group, Layout};
@@ -142,6 +148,19 @@ impl Harness for Host {
         let line = format!("GET /files/download?path={path}");
         let (status, content) = ask(self, spec, &line, "").await;
         (status == 200).then_some(content)
+    }
+
+    async fn talk(&self, spec: &SandboxSpec, how: Transport, to: SocketAddr, line: &str) -> Reply {
+        network::talk(self, spec, how, to, line).await
+    }
+
+    fn hear(
+        &self,
+        outlets: &Outlets,
+        how: Transport,
+        answer: &str,
+    ) -> Option<(SocketAddr, String)> {
+        network::hear(outlets, how, answer).ok()
     }
 
     async fn wait(&self, time: Duration) {

@@ -7,6 +7,7 @@ mod breach;
 mod crowd;
 mod existence;
 mod life;
+mod network;
 mod pause;
 mod reach;
 mod snapshots;
@@ -14,14 +15,14 @@ mod trial;
 mod usage;
 mod volumes;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_core::future::BoxFuture;
 
 pub use self::breach::Breach;
 use self::trial::Trial;
-use crate::{Runtime, SandboxSpec};
+use crate::{Outlets, Runtime, SandboxSpec};
 
 /// A runtime to be tried, and what the laws need to know of it. Each law gets a new one.
 #[async_trait]
@@ -56,6 +57,14 @@ pub trait Harness: Send + Sync {
     /// What is in a file of a running sandbox, if it is there.
     async fn read(&self, spec: &SandboxSpec, path: &str) -> Option<String>;
 
+    /// Has a program of a running sandbox send a line to an address, and tells what comes of it.
+    async fn talk(&self, spec: &SandboxSpec, how: Transport, to: SocketAddr, line: &str) -> Reply;
+
+    /// Takes a line that has come to the outlets of a sandbox, if there is one, and answers it.
+    /// Tells where it was to go, and what it says.
+    fn hear(&self, outlets: &Outlets, how: Transport, answer: &str)
+    -> Option<(SocketAddr, String)>;
+
     /// Lets this much time pass, and other tasks run.
     async fn wait(&self, time: Duration);
 
@@ -63,6 +72,22 @@ pub trait Harness: Send + Sync {
     fn patience(&self) -> Duration {
         Duration::from_secs(20)
     }
+}
+
+/// How something is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Stream,
+    Datagram,
+}
+
+/// What a program hears that has sent something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    Line(String),
+    /// It was told that nobody is there.
+    Refused,
+    Silence,
 }
 
 /// One sentence that is true of every runtime.
@@ -160,6 +185,13 @@ macro_rules! __each_law {
             volumes::a_missing_volume_is_refused_and_leaves_nothing
             volumes::an_ephemeral_volume_goes_with_the_last_that_uses_it
             volumes::a_volume_in_use_cannot_be_removed
+            network::a_stream_to_anywhere_arrives_with_its_destination
+            network::a_datagram_to_anywhere_arrives_and_is_answered_from_there
+            network::what_is_sent_before_anybody_asks_is_not_lost
+            network::what_a_sandbox_sends_itself_stays_there
+            network::with_its_outlets_closed_a_sandbox_is_refused
+            network::whoever_asks_again_gets_new_outlets
+            network::a_sandbox_that_is_not_there_has_no_outlets
             crowd::removing_one_sandbox_leaves_the_other_alone
             crowd::pausing_one_sandbox_leaves_the_other_alone
             crowd::many_sandboxes_start_at_once

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+pub use self::network::Sent;
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use osb_api::{SandboxId, SnapshotId, ports};
@@ -84,6 +85,7 @@ struct Sandbox {
     hangups: Vec<Hangup>,
     /// Lines that arrived while the sandbox was paused, in order.
     unanswered: Vec<(Listener, Line)>,
+    ends: network::Ends,
 }
 
 impl FakeRuntime {
@@ -404,6 +406,7 @@ impl Sandbox {
             listeners: HashMap::new(),
             hangups: Vec::new(),
             unanswered: Vec::new(),
+            ends: network::Ends::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 use std::{
     collections::BTreeSet,
+    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
     os::unix::net::UnixStream,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -10,9 +11,9 @@ use futures_core::stream::BoxStream;
 use futures_util::StreamExt as _;
 use osb_api::{SandboxId, SnapshotId};
 use osb_core::{
-    Dialled, Exit, ImageName, Kept, KeptVolume, Observed, ObservedState, Pause, Runtime,
-    RuntimeError, SandboxSpec, Snapshots, Usage, Used, VolumeProblem, VolumeSource, Volumes,
-    testkit::FakeRuntime,
+    Dialled, Exit, ImageName, Kept, KeptVolume, Network, Observed, ObservedState, Outlets, Pause,
+    Runtime, RuntimeError, SandboxSpec, Snapshots, Usage, Used, VolumeProblem, VolumeSource,
+    Volumes, testkit::FakeRuntime,
 };
 
 /// A fake that keeps every law but one.
@@ -24,6 +25,8 @@ pub(crate) struct Broken {
     memory: Arc<Mutex<BTreeSet<SandboxId>>>,
     /// What it remembers having kept.
     kept: Arc<Mutex<BTreeSet<SnapshotId>>>,
+    /// Outlets that it has given away.
+    outlets: Arc<Mutex<Vec<Option<TcpListener>>>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,15 +77,41 @@ pub(crate) enum Fault {
     TellsWhatTheAbsentUse,
     TakesLackForASignal,
     CountsNoLack,
+    OpensForNobody,
+    LosesWhatWasSent,
+    LetsItsOwnOut,
+    KeepsOutlets,
+    OpensOnce,
+    OpensForTheAbsent,
 }
 
 impl Broken {
     pub(crate) fn new(fault: Fault) -> Self {
-        Self { inner: FakeRuntime::new(), fault, memory: Arc::default(), kept: Arc::default() }
+        let inner = FakeRuntime::new();
+        let (memory, kept, outlets) = Default::default();
+        Self { inner, fault, memory, kept, outlets }
     }
 
     pub(crate) fn reopen(&self) -> Self {
         Self { memory: Arc::default(), kept: Arc::default(), ..self.clone() }
+    }
+
+    pub(crate) fn fake(&self) -> &FakeRuntime {
+        &self.inner
+    }
+
+    /// Where something goes that a sandbox sends.
+    pub(crate) fn sent_to(&self, to: SocketAddr) -> SocketAddr {
+        let leaves = self.has(Fault::LetsItsOwnOut) && to.ip().is_loopback();
+        if leaves { (Ipv4Addr::BROADCAST, to.port()).into() } else { to }
+    }
+
+    /// Whether these are the first that are given away.
+    fn remember(&self, outlets: &Outlets) -> bool {
+        let mut given = self.outlets.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.has(Fault::KeepsOutlets).then(|| outlets.streams.try_clone().ok());
+        given.push(kept.flatten());
+        given.len() == 1
     }
 
     fn has(&self, fault: Fault) -> bool {
@@ -280,6 +309,48 @@ impl Runtime for Broken {
     fn volumes(&self) -> Option<&dyn Volumes> {
         Some(self)
     }
+
+    fn network(&self) -> Option<&dyn Network> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Network for Broken {
+    async fn outlets(&self, id: SandboxId) -> Result<Outlets, RuntimeError> {
+        let power = Runtime::network(&self.inner).expect("invariant: this fake has a network");
+        let outlets = match power.outlets(id).await {
+            Err(RuntimeError::NotFound(_)) if self.has(Fault::OpensForTheAbsent) => {
+                return nobodys();
+            }
+            outcome => outcome?,
+        };
+        let is_first = self.remember(&outlets);
+        if self.has(Fault::OpensForNobody) {
+            return nobodys();
+        }
+        if self.has(Fault::LosesWhatWasSent) {
+            drop(outlets);
+            return power.outlets(id).await;
+        }
+        if self.has(Fault::OpensOnce) && !is_first {
+            return Err(RuntimeError::NotFound(id));
+        }
+        Ok(outlets)
+    }
+}
+
+/// Outlets at which nothing arrives.
+fn nobodys() -> Result<Outlets, RuntimeError> {
+    let open = || {
+        let streams = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        streams.set_nonblocking(true)?;
+        let datagrams = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        datagrams.set_nonblocking(true)?;
+        let answers = (datagrams.try_clone()?.into(), datagrams.try_clone()?.into());
+        Ok(Outlets { streams, datagrams, answers })
+    };
+    open().map_err(|error: std::io::Error| RuntimeError::failed("cannot open outlets", error))
 }
 
 #[async_trait]

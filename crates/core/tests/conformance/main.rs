@@ -2,15 +2,15 @@
 
 mod broken;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use osb_api::SandboxId;
 use osb_core::{
-    ImageName, Runtime, SandboxSpec, Token,
+    ImageName, Outlets, Runtime, SandboxSpec, Token,
     testkit::{
         FakeRuntime,
-        conformance::{Harness, Law},
+        conformance::{Harness, Law, Reply, Transport},
     },
 };
 
@@ -40,9 +40,40 @@ impl Harness for Fake {
         self.0.read_file(spec.id, path)
     }
 
+    async fn talk(&self, spec: &SandboxSpec, how: Transport, to: SocketAddr, line: &str) -> Reply {
+        talk(&self.0, spec, how, to, line).await
+    }
+
+    fn hear(
+        &self,
+        outlets: &Outlets,
+        how: Transport,
+        answer: &str,
+    ) -> Option<(SocketAddr, String)> {
+        FakeRuntime::take_in(outlets, how, answer)
+    }
+
     async fn wait(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
+}
+
+/// Sends a line out of a sandbox and waits a moment for another one.
+async fn talk(
+    fake: &FakeRuntime,
+    spec: &SandboxSpec,
+    how: Transport,
+    to: SocketAddr,
+    line: &str,
+) -> Reply {
+    let Ok(mut sent) = fake.send_out(spec.id, how, to, line) else { return Reply::Refused };
+    for _ in 0..40 {
+        if let Some(line) = sent.answer() {
+            return Reply::Line(line);
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Reply::Silence
 }
 
 async fn fake() -> Option<Fake> {
@@ -54,7 +85,7 @@ osb_core::testkit::conformance!(fake);
 #[tokio::test]
 async fn a_runtime_without_powers_keeps_the_laws() {
     for law in Law::ALL {
-        let powerless = FakeRuntime::new().without_pause().without_snapshots();
+        let powerless = FakeRuntime::new().without_pause().without_snapshots().without_network();
         if let Err(breach) = law.check(&Fake(powerless)).await {
             panic!("{law:?}: {breach}");
         }
@@ -83,6 +114,19 @@ impl Harness for BrokenHarness {
 
     async fn read(&self, spec: &SandboxSpec, path: &str) -> Option<String> {
         self.0.read_file(spec.id, path)
+    }
+
+    async fn talk(&self, spec: &SandboxSpec, how: Transport, to: SocketAddr, line: &str) -> Reply {
+        talk(self.0.fake(), spec, how, self.0.sent_to(to), line).await
+    }
+
+    fn hear(
+        &self,
+        outlets: &Outlets,
+        how: Transport,
+        answer: &str,
+    ) -> Option<(SocketAddr, String)> {
+        FakeRuntime::take_in(outlets, how, answer)
     }
 
     async fn wait(&self, time: Duration) {
@@ -147,6 +191,13 @@ const CAUGHT: &[(Fault, &str)] = &[
     (Fault::UsesNothing, "what_is_up_tells_what_it_uses"),
     (Fault::TellsWhatTheAbsentUse, "a_sandbox_that_is_not_there_uses_nothing"),
     (Fault::TakesLackForASignal, "an_entrypoint_that_takes_all_memory_ends_for_lack_of_it"),
+    (Fault::OpensForNobody, "a_stream_to_anywhere_arrives_with_its_destination"),
+    (Fault::OpensForNobody, "a_datagram_to_anywhere_arrives_and_is_answered_from_there"),
+    (Fault::LosesWhatWasSent, "what_is_sent_before_anybody_asks_is_not_lost"),
+    (Fault::LetsItsOwnOut, "what_a_sandbox_sends_itself_stays_there"),
+    (Fault::KeepsOutlets, "with_its_outlets_closed_a_sandbox_is_refused"),
+    (Fault::OpensOnce, "whoever_asks_again_gets_new_outlets"),
+    (Fault::OpensForTheAbsent, "a_sandbox_that_is_not_there_has_no_outlets"),
     (Fault::CountsNoLack, "what_ends_for_lack_of_memory_is_counted_and_the_sandbox_goes_on"),
 ];
 

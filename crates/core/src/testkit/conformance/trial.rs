@@ -12,7 +12,7 @@ use super::{Breach, Harness, breach::hold};
 use crate::{Dialled, ObservedState, Runtime, SandboxSpec};
 
 /// How often to look whether something has happened.
-const STEP: Duration = Duration::from_millis(5);
+pub(super) const STEP: Duration = Duration::from_millis(5);
 
 /// One law being tried on one runtime.
 pub(super) struct Trial<'a> {
