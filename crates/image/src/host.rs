@@ -106,9 +106,16 @@ const GENERATED: [(&str, &str); 8] = [
          nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
     ),
     ("etc/group", "root:x:0:\ntty:x:5:\nsandbox:x:1000:\nnogroup:x:65534:\n"),
-    ("etc/hosts", "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n"),
+    (
+        "etc/hosts",
+        "127.0.0.1\tlocalhost\n\
+         ::1\tlocalhost ip6-localhost ip6-loopback\n\
+         198.18.0.1\tsandbox\n\
+         fd53::1\tsandbox\n",
+    ),
     ("etc/hostname", "sandbox\n"),
-    ("etc/resolv.conf", "nameserver 127.0.0.1\n"),
+    // Nobody has this address: whatever is sent there leaves the sandbox, and the server answers.
+    ("etc/resolv.conf", "nameserver 198.18.0.2\noptions timeout:2 attempts:3\n"),
     ("etc/shadow", "root:*:::::::\nsandbox:*:::::::\nnobody:*:::::::\n"),
     // Root may become anybody; nobody has a password.
     (
