@@ -64,6 +64,10 @@ pub(crate) async fn main(
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
     let reader = logging::start(environment)?;
+    // It has several for each sandbox.
+    if let Err(error) = osb_sys::rlimit::raise() {
+        tracing::warn!(%error, "cannot have more descriptors");
+    }
     let mut signals = Signals::listen_but_to_hangups()?;
     let File { pool, native, storage, .. } = file(&args)?;
     let host = runtime::Settings {
