@@ -76,6 +76,12 @@ pub(crate) fn reset_on_close(stream: &TcpStream) {
     sockopt::set_socket_linger(stream, Some(Duration::ZERO)).ok();
 }
 
+/// Lets the other side see that a connection is complete.
+pub(crate) fn finish_on_close(stream: &TcpStream) {
+    // At worst it looks broken.
+    sockopt::set_socket_linger(stream, None).ok();
+}
+
 impl Passages {
     /// Cuts what a policy does not cover.
     pub(crate) fn cut_uncovered(&mut self, policy: &Policy) {

@@ -12,7 +12,7 @@ use crate::{
     dial::{NoWay, Way, keep, too_many},
     door::{Door, Target},
     opened,
-    passage::{Pair, Passage, reset_on_close},
+    passage::{Pair, Passage, finish_on_close, reset_on_close},
     resolver,
     splice::{Broken, carry},
 };
@@ -91,6 +91,10 @@ async fn pass(passage: Arc<Passage>, inside: TcpStream) {
     };
     let number = door.note(target.attempt(port), way.ruling.clone());
     let insight = door.insight.as_ref().and_then(|it| Some((it, it.of(target, port)?)));
+    if insight.is_none() {
+        // Whatever ends it, at any moment, breaks it off, unless both sides came to their end.
+        reset_on_close(&inside);
+    }
     let served = async {
         match insight {
             Some((insight, host)) => opened::serve(&passage, way, inside, insight, host).await,
@@ -110,7 +114,6 @@ async fn direct(passage: &Passage, way: &Way, inside: TcpStream) -> (Option<Sock
         Ok(connected) => connected,
         Err(error) => {
             tracing::debug!(target = ?passage.target, %error, "a host could not be reached");
-            reset_on_close(&inside);
             return (None, Ending::Unreachable);
         }
     };
@@ -122,11 +125,13 @@ async fn direct(passage: &Passage, way: &Way, inside: TcpStream) -> (Option<Sock
         Err(ruling) => Err(Broken::Refused(ruling)),
     };
     let how = match carried {
-        Ok(()) => return (Some(at), Ending::Done),
+        Ok(()) => {
+            finish_on_close(&pair.inside);
+            return (Some(at), Ending::Done);
+        }
         Err(Broken::Refused(ruling)) => Ending::Cut(ruling),
         Err(Broken::Cut | Broken::Gone) => Ending::Done,
     };
-    reset_on_close(&pair.inside);
     reset_on_close(&pair.outside);
     (Some(at), how)
 }
