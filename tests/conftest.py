@@ -1,4 +1,4 @@
-"""Makes `served` importable from every suite below."""
+"""Makes what is beside this file importable from every suite below."""
 
 import pathlib
 import sys

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from datetime import timedelta
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from opensandbox import SandboxSync
-from opensandbox.config import ConnectionConfigSync
+from fixtures import create
 from served import Server, serving
+
+__all__ = ["create", "server"]
 
 
 @pytest.fixture(scope="module")
@@ -18,21 +17,3 @@ def server() -> Iterator[Server]:
     assert os.geteuid() == 0, "the native runtime needs root here"
     with serving() as server:
         yield server
-
-
-@pytest.fixture
-def create(server: Server) -> Iterator[Callable[..., SandboxSync]]:
-    """Makes sandboxes, and removes those that the test left."""
-    made: list[str] = []
-
-    def create(**options: Any) -> SandboxSync:
-        options.setdefault("timeout", timedelta(minutes=10))
-        connection = ConnectionConfigSync(domain=server.domain, api_key=server.api_key)
-        image = None if "snapshot_id" in options else "host"
-        sandbox = SandboxSync.create(image, connection_config=connection, **options)
-        made.append(sandbox.id)
-        return sandbox
-
-    yield create
-    for sandbox in set(made) & set(server.ids()):
-        server.call("DELETE", f"/v1/sandboxes/{sandbox}")

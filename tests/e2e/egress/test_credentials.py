@@ -14,8 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from conftest import inside
-from internet import PUBLIC, Internet
+from internet import PUBLIC, Internet, inside
 from opensandbox import SandboxSync
 from opensandbox.config import ConnectionConfigSync
 from opensandbox.models.sandboxes import CredentialProxyConfig, NetworkPolicy, NetworkRule

@@ -15,6 +15,7 @@ out of these namespaces.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
@@ -30,6 +31,9 @@ PUBLIC6 = "2a0e:77::10"
 RESOLVER = "45.77.0.53"
 PRIVATE = "10.77.0.10"
 METADATA = "169.254.169.254"
+
+#: CLONE_NEWNET.
+NEW_NETWORK = 0x40000000
 
 #: What the resolver knows.
 NAMES = {
@@ -101,3 +105,21 @@ def internet(place: pathlib.Path) -> Iterator[Internet]:
         yield made
     finally:
         made.stop()
+
+
+@contextlib.contextmanager
+def inside(namespace: str) -> Iterator[None]:
+    """This thread, and what it starts, in a network namespace. The server listens on its loopback,
+    so whoever talks to it must be there too."""
+    with open("/proc/thread-self/ns/net") as here, open(f"/run/netns/{namespace}") as there:
+        enter(there.fileno())
+        try:
+            yield
+        finally:
+            enter(here.fileno())
+
+
+def enter(namespace: int) -> None:
+    # os.setns exists from Python 3.12 on.
+    if ctypes.CDLL(None, use_errno=True).setns(namespace, NEW_NETWORK) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
