@@ -40,6 +40,26 @@ pub struct Attempt {
     /// Where it goes; unknown as long as a name is not resolved.
     pub address: Option<IpAddr>,
     pub port: u16,
+    /// What is asked of the host, of a connection that is looked into.
+    pub request: Option<Asked>,
+}
+
+/// A request as it is written down: without its query, which may hold secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    pub method: Box<str>,
+    pub path: Box<str>,
+}
+
+impl Asked {
+    /// The most characters of either that are kept.
+    const LONGEST: usize = 256;
+
+    pub fn new(method: &str, path: &str) -> Self {
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        let cut = |text: &str| text.chars().take(Self::LONGEST).collect();
+        Self { method: cut(method), path: cut(path) }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,16 +68,22 @@ pub enum Protocol {
     Dns,
     Tcp,
     Udp,
+    /// A request on a connection that is looked into.
+    Http,
+    /// The use of a vault's credentials for such a request.
+    Credential,
 }
 
 impl Protocol {
-    pub const ALL: [Self; 3] = [Self::Dns, Self::Tcp, Self::Udp];
+    pub const ALL: [Self; 5] = [Self::Dns, Self::Tcp, Self::Udp, Self::Http, Self::Credential];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Dns => "dns",
             Self::Tcp => "tcp",
             Self::Udp => "udp",
+            Self::Http => "http",
+            Self::Credential => "credential",
         }
     }
 }
@@ -122,7 +148,8 @@ impl Log {
         what: Attempt,
         ruling: Ruling,
     ) -> (u64, Option<Arc<Decision>>) {
-        let alone = what.protocol != Protocol::Dns && ruling.verdict == Verdict::Allow;
+        let ends = matches!(what.protocol, Protocol::Tcp | Protocol::Udp);
+        let alone = ends && ruling.verdict == Verdict::Allow;
         let same = |known: &Arc<Decision>| known.what == what && known.ruling == ruling;
         let known = if alone { None } else { self.recent.iter().rposition(same) };
         if let Some(mut known) = known.and_then(|place| self.recent.remove(place)) {
@@ -174,15 +201,15 @@ impl Log {
 /// Numbers about everything that all sandboxes tried.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    allowed: [AtomicU64; 3],
-    denied: [[AtomicU64; 6]; 3],
+    allowed: [AtomicU64; Protocol::ALL.len()],
+    denied: [[AtomicU64; REASONS.len()]; Protocol::ALL.len()],
     pub(crate) open: AtomicU64,
     pub(crate) sent: AtomicU64,
     pub(crate) received: AtomicU64,
 }
 
 /// The reasons by which denials are counted.
-const REASONS: [&str; 6] = ["rule", "operator", "default", "guard", "mismatch", "limit"];
+const REASONS: [&str; 7] = ["rule", "operator", "default", "guard", "mismatch", "limit", "binding"];
 
 /// Numbers about everything that all sandboxes tried since the server started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -208,6 +235,7 @@ impl Counters {
             By::Guard(_) => 3,
             By::Mismatch => 4,
             By::Limit => 5,
+            By::Binding(_) => 6,
         };
         let counter = match ruling.verdict {
             Verdict::Allow => self.allowed.get(protocol as usize),
@@ -241,7 +269,8 @@ mod tests {
     use super::*;
 
     fn attempt(name: &str, protocol: Protocol) -> Attempt {
-        Attempt { protocol, name: Some(Name::parse(name).unwrap()), address: None, port: 443 }
+        let name = Some(Name::parse(name).unwrap());
+        Attempt { protocol, name, address: None, port: 443, request: None }
     }
 
     fn note(log: &mut Log, name: &str, verdict: Verdict) -> (u64, Option<Arc<Decision>>) {
@@ -275,6 +304,21 @@ mod tests {
         let recent = log.recent();
         assert_eq!((recent.len(), recent[0].times), (1, 2));
         assert_eq!(recent[0].end.as_ref().unwrap().received, 4);
+    }
+
+    #[test]
+    fn requests_that_repeat_are_one_entry_and_have_no_query() {
+        let mut log = Log::default();
+        for path in ["/a?token=1", "/a?token=2", "/b"] {
+            let request = Some(Asked::new("GET", path));
+            let what = Attempt { request, ..attempt("a.test", Protocol::Http) };
+            let ruling = Ruling { verdict: Verdict::Allow, by: By::Rule("a.test".into()) };
+            log.note((SandboxId::random(), Timestamp::UNIX_EPOCH), what, ruling);
+        }
+        let recent = log.recent();
+        let paths = recent.iter().map(|it| (&*it.what.request.as_ref().unwrap().path, it.times));
+        assert_eq!(paths.collect::<Vec<_>>(), [("/a", 2), ("/b", 1)]);
+        assert_eq!(Asked::new("GET", &"/".repeat(1000)).path.len(), 256);
     }
 
     #[test]

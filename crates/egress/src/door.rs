@@ -179,6 +179,6 @@ impl Target {
             Self::Address(address) => (Protocol::Tcp, None, Some(*address)),
             Self::Datagrams(address) => (Protocol::Udp, None, Some(*address)),
         };
-        Attempt { protocol, name, address, port }
+        Attempt { protocol, name, address, port, request: None }
     }
 }

@@ -30,7 +30,7 @@ mod testing;
 mod upstream;
 pub mod vault;
 
-pub use decision::{Attempt, Counts, Decision, End, Ending, Protocol};
+pub use decision::{Asked, Attempt, Counts, Decision, End, Ending, Protocol};
 pub use egress::{Egress, Follow, Settings};
 pub use intercept::{
     Authority, Body, BoxError, Connect, Credentials, Finish, Host, InterceptError, Interceptor,

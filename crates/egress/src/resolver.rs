@@ -135,8 +135,13 @@ async fn addresses(door: &Door, query: &Query, name: &Name) -> Vec<u8> {
 }
 
 fn note(door: &Door, name: Option<&Name>, ruling: Ruling) {
-    let what =
-        Attempt { protocol: Protocol::Dns, name: name.cloned(), address: None, port: RESOLVER };
+    let what = Attempt {
+        protocol: Protocol::Dns,
+        name: name.cloned(),
+        address: None,
+        port: RESOLVER,
+        request: None,
+    };
     door.note(what, ruling);
 }
 

@@ -28,6 +28,8 @@ pub enum By {
     Mismatch,
     /// The sandbox has more of them at once, or more often, than it may.
     Limit,
+    /// A binding of the sandbox's vault, by its name.
+    Binding(Arc<str>),
 }
 
 /// Addresses that a name alone opens to nobody.

@@ -37,6 +37,12 @@ pub struct Decision {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     pub port: u16,
+    /// Of a request on a connection that is looked into: how it asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// And what for, without the query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     pub action: NetworkAction,
     #[serde(flatten)]
     pub reason: DecisionReason,
@@ -53,12 +59,15 @@ pub struct Decision {
 #[serde(rename_all = "camelCase")]
 pub struct DecisionReason {
     pub reason: ReasonKind,
-    /// The target of the rule, as it was written.
+    /// The target of the rule, as it was written; with the methods and paths that it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// What kind of address is guarded: host, metadata, private, link-local or special.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarded: Option<String>,
+    /// The binding of the vault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +86,8 @@ pub enum ReasonKind {
     Mismatch,
     /// The sandbox has more of them at once, or more often, than it may.
     Limit,
+    /// A binding of the sandbox's vault.
+    Binding,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +98,10 @@ pub enum DecisionProtocol {
     Dns,
     Tcp,
     Udp,
+    /// A request on a connection that is looked into.
+    Http,
+    /// The use of a vault's credentials for such a request.
+    Credential,
 }
 
 /// How a connection ended.

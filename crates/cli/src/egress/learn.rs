@@ -60,6 +60,7 @@ impl Learnt {
                 (_, ReasonKind::Operator) => "the operator denies it",
                 (_, ReasonKind::Guard) => "its address is guarded",
                 (_, ReasonKind::Mismatch) => "it was for another host than it said",
+                (_, ReasonKind::Binding) => "a binding of the vault keeps it from being sent",
             };
             left_out.insert((place, why));
         }
@@ -74,6 +75,8 @@ impl Learnt {
 fn place(decision: &Decision) -> Option<String> {
     let denied = decision.action == NetworkAction::Deny;
     match (decision.protocol, &decision.name) {
+        // Its connection was decided before.
+        (DecisionProtocol::Http | DecisionProtocol::Credential, _) => None,
         // Whoever is denied a name never connects.
         (DecisionProtocol::Dns, name) => name.clone().filter(|_| denied),
         (_, Some(name)) => Some(name.clone()),

@@ -65,6 +65,8 @@ fn cells(decision: &Decision) -> [String; 7] {
         DecisionProtocol::Dns => ("dns", place.to_owned()),
         DecisionProtocol::Tcp => ("tcp", format!("{place}:{}", decision.port)),
         DecisionProtocol::Udp => ("udp", format!("{place}:{}", decision.port)),
+        DecisionProtocol::Http => ("http", asked(decision, place)),
+        DecisionProtocol::Credential => ("credential", asked(decision, place)),
     };
     let verdict = match decision.action {
         NetworkAction::Allow => "allow",
@@ -81,8 +83,15 @@ fn cells(decision: &Decision) -> [String; 7] {
     ]
 }
 
+/// A request as people say it: `GET api.example.com:443/path`.
+fn asked(decision: &Decision, place: &str) -> String {
+    let method = decision.method.as_deref().unwrap_or("?");
+    let path = decision.path.as_deref().unwrap_or("/");
+    format!("{method} {place}:{}{path}", decision.port)
+}
+
 fn why(reason: &DecisionReason) -> String {
-    let detail = reason.rule.as_deref().or(reason.guarded.as_deref());
+    let detail = reason.rule.as_deref().or(reason.guarded.as_deref()).or(reason.binding.as_deref());
     let kind = match reason.reason {
         ReasonKind::Rule => "rule",
         ReasonKind::Operator => "operator",
@@ -90,6 +99,7 @@ fn why(reason: &DecisionReason) -> String {
         ReasonKind::Guard => "guarded",
         ReasonKind::Mismatch => "other host",
         ReasonKind::Limit => "limit",
+        ReasonKind::Binding => "binding",
     };
     detail.map_or_else(|| kind.to_owned(), |detail| format!("{kind} {detail}"))
 }
@@ -117,14 +127,17 @@ mod tests {
             {"number":2,"at":"2030-01-01T00:00:01Z","protocol":"tcp","name":"b.test",
              "address":"192.0.2.1","port":443,"action":"allow","reason":"rule","rule":"*.test",
              "times":1,"end":{"outcome":"cut","cutBy":{"reason":"mismatch"},"sentBytes":0,
-             "receivedBytes":7,"durationMs":2}}]"#;
+             "receivedBytes":7,"durationMs":2}},
+            {"number":3,"at":"2030-01-01T00:00:02Z","protocol":"http","name":"c.test","port":443,
+             "method":"GET","path":"/x","action":"deny","reason":"default","times":1}]"#;
         let decisions: Vec<Decision> = serde_json::from_str(text).unwrap();
         assert_eq!(
             table(&decisions),
-            "TIME                  VERDICT  WHAT  WHERE       WHY          TIMES  OUTCOME\n\
-             2030-01-01T00:00:00Z  deny     dns   a.test      default      3\n\
-             2030-01-01T00:00:01Z  allow    tcp   b.test:443  rule *.test  1      \
-             cut (other host), 0 bytes out, 7 back"
+            "TIME                  VERDICT  WHAT  WHERE             WHY          TIMES  OUTCOME\n\
+             2030-01-01T00:00:00Z  deny     dns   a.test            default      3\n\
+             2030-01-01T00:00:01Z  allow    tcp   b.test:443        rule *.test  1      \
+             cut (other host), 0 bytes out, 7 back\n\
+             2030-01-01T00:00:02Z  deny     http  GET c.test:443/x  default      1"
         );
     }
 }

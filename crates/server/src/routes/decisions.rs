@@ -71,10 +71,14 @@ fn show(decision: &Decision) -> wire::Decision {
             Protocol::Dns => wire::DecisionProtocol::Dns,
             Protocol::Tcp => wire::DecisionProtocol::Tcp,
             Protocol::Udp => wire::DecisionProtocol::Udp,
+            Protocol::Http => wire::DecisionProtocol::Http,
+            Protocol::Credential => wire::DecisionProtocol::Credential,
         },
         name: what.name.as_ref().map(ToString::to_string),
         address: what.address.map(|address| address.to_string()),
         port: what.port,
+        method: what.request.as_ref().map(|request| request.method.to_string()),
+        path: what.request.as_ref().map(|request| request.path.to_string()),
         action: match decision.ruling.verdict {
             Verdict::Allow => NetworkAction::Allow,
             Verdict::Deny => NetworkAction::Deny,
@@ -86,6 +90,7 @@ fn show(decision: &Decision) -> wire::Decision {
 }
 
 fn reason(ruling: &Ruling) -> wire::DecisionReason {
+    let mut binding = None;
     let (reason, rule, guarded) = match &ruling.by {
         By::Rule(rule) => (wire::ReasonKind::Rule, Some(rule), None),
         By::Operator(rule) => (wire::ReasonKind::Operator, Some(rule), None),
@@ -93,11 +98,16 @@ fn reason(ruling: &Ruling) -> wire::DecisionReason {
         By::Guard(guarded) => (wire::ReasonKind::Guard, None, Some(kind(*guarded))),
         By::Mismatch => (wire::ReasonKind::Mismatch, None, None),
         By::Limit => (wire::ReasonKind::Limit, None, None),
+        By::Binding(name) => {
+            binding = Some(name.to_string());
+            (wire::ReasonKind::Binding, None, None)
+        }
     };
     wire::DecisionReason {
         reason,
         rule: rule.map(ToString::to_string),
         guarded: guarded.map(ToOwned::to_owned),
+        binding,
     }
 }
 
