@@ -61,7 +61,7 @@ pub(crate) struct InvalidPorts;
 
 impl Destination {
     pub(crate) fn rule(&self, action: NetworkAction) -> NetworkRule {
-        NetworkRule { action, target: self.target.clone(), ports: self.ports.clone() }
+        NetworkRule { ports: self.ports.clone(), ..NetworkRule::new(action, &self.target) }
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Door {
     pub(crate) asking: Arc<Semaphore>,
     pub(crate) bandwidth: Option<Bucket>,
     /// Whom some of its connections are looked into for.
-    pub(crate) insight: Option<Insight>,
+    pub(crate) insight: Insight,
 }
 
 /// Whom a connection is for.
@@ -59,7 +59,7 @@ impl Door {
     pub(crate) fn new(
         id: SandboxId,
         policy: Arc<Policy>,
-        insight: Option<Insight>,
+        insight: Insight,
         house: Arc<House>,
     ) -> Self {
         let settings = &house.settings;

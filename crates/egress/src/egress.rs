@@ -96,7 +96,7 @@ pub(crate) struct House {
     pub(crate) settings: Settings,
     pub(crate) upstream: Upstream,
     pub(crate) interceptor: Interceptor,
-    root: Root,
+    pub(crate) root: Root,
     pub(crate) counters: Counters,
     pub(crate) watchers: broadcast::Sender<Arc<Decision>>,
     pub(crate) tasks: TaskTracker,
@@ -155,7 +155,8 @@ impl Egress {
 
     /// Begins to answer for everything that a sandbox sends. Whoever answered before is gone then.
     ///
-    /// With a `vault`, requests get its credentials; the sandbox must trust its authority then.
+    /// With a `vault`, requests get its credentials; the sandbox must trust its authority then, and
+    /// if its policy has rules about requests.
     pub fn attend(
         &self,
         id: SandboxId,
@@ -163,16 +164,9 @@ impl Egress {
         policy: Arc<Policy>,
         vault: Option<Arc<Vault>>,
     ) -> io::Result<()> {
-        let insight = match vault {
-            Some(vault) => {
-                let authority = Authority::new(&self.house.root, id)?;
-                Some(Insight { vault, authority })
-            }
-            None => None,
-        };
         let Outlets { streams, datagrams, answers } = outlets;
         let streams = tokio::net::TcpListener::from_std(streams)?;
-        let door = Arc::new(Door::new(id, policy, insight, self.house.clone()));
+        let door = Arc::new(Door::new(id, policy, Insight::new(vault), self.house.clone()));
         let datagrams = Datagrams::new(door.clone(), datagrams, answers)?;
         self.house.tasks.spawn(streams::accept(door.clone(), streams));
         self.house.tasks.spawn(datagrams.receive());
@@ -227,9 +221,7 @@ impl Egress {
         policy: Arc<Policy>,
         vault: Option<Arc<Vault>>,
     ) -> Arc<Door> {
-        let authority = Authority::new(&self.house.root, id);
-        let insight = vault.map(|vault| Insight { vault, authority: authority.unwrap() });
-        let door = Arc::new(Door::new(id, policy, insight, self.house.clone()));
+        let door = Arc::new(Door::new(id, policy, Insight::new(vault), self.house.clone()));
         self.house.doors.write().unwrap_or_else(PoisonError::into_inner).insert(id, door.clone());
         door
     }

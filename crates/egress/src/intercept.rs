@@ -7,13 +7,14 @@
 mod authority;
 mod credentials;
 mod exchange;
+mod judge;
 mod peer;
 
 use std::{fmt, io, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use osb_core::Clock;
 use rustls::{
@@ -29,6 +30,7 @@ use tokio::{
 };
 use tokio_rustls::LazyConfigAcceptor;
 
+pub(crate) use self::judge::Judge;
 pub use self::{
     authority::{Authority, Root},
     credentials::Credentials,
@@ -53,6 +55,10 @@ pub type Finish = Box<dyn FnOnce(Response<Body>) -> Response<Body> + Send>;
 pub trait Rules: Send + Sync + 'static {
     /// Judges a request and changes it.
     async fn treat(&self, request: Request<Body>) -> Result<(Request<Body>, Finish), Refusal>;
+
+    /// Hears of a request that nobody is asked about, because it is for another host than its
+    /// connection, or because its method is never passed on.
+    fn turned_away(&self, _method: &Method, _path: &str) {}
 }
 
 /// Opens connections to one host.
@@ -66,11 +72,13 @@ pub trait Connect: Send + Sync + 'static {
 pub struct Refusal {
     pub status: StatusCode,
     pub message: String,
+    /// What programs may want to know.
+    pub facts: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Refusal {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: message.into(), facts: serde_json::Map::new() }
     }
 }
 
@@ -93,6 +101,8 @@ pub enum Scheme {
 pub enum InterceptError {
     #[error("the client asks for {asked:?} on a connection to {name}")]
     Mismatch { name: Name, asked: Option<String> },
+    #[error("the client does not speak HTTP")]
+    NotHttp,
     #[error("the client does not trust us, or broke off")]
     Client(#[source] io::Error),
     #[error("cannot make a certificate")]
@@ -148,12 +158,19 @@ impl Interceptor {
         match host.scheme {
             Scheme::Http => {
                 let upstream = Upstream::later(Peer::plain(host.clone(), connect));
-                Exchange::new(host, rules, upstream).serve(client, Protocol::Http1).await;
+                Exchange::new(host, rules, upstream).serve(client, Protocol::Http1).await?;
             }
             Scheme::Https => {
-                let hello = LazyConfigAcceptor::new(Acceptor::default(), client)
-                    .await
-                    .map_err(InterceptError::Client)?;
+                let hello = LazyConfigAcceptor::new(Acceptor::default(), client).await.map_err(
+                    |error| {
+                        let strange = error.kind() == io::ErrorKind::InvalidData;
+                        if strange {
+                            InterceptError::NotHttp
+                        } else {
+                            InterceptError::Client(error)
+                        }
+                    },
+                )?;
                 let asked = hello.client_hello().server_name().map(str::to_owned);
                 let is_it = |asked: &str| Name::parse(asked).is_ok_and(|asked| asked == host.name);
                 if !asked.as_deref().is_some_and(is_it) {
@@ -165,7 +182,7 @@ impl Interceptor {
                 let (protocol, upstream) = Upstream::now(peer, offered).await;
                 let config = self.present(&host.name, authority, offered.agreed(protocol))?;
                 let client = hello.into_stream(config).await.map_err(InterceptError::Client)?;
-                Exchange::new(host, rules, upstream).serve(client, protocol).await;
+                Exchange::new(host, rules, upstream).serve(client, protocol).await?;
             }
         }
         Ok(())

@@ -38,6 +38,6 @@ pub use intercept::{
 };
 pub use name::{BadName, Name};
 pub use operator::{Operator, OperatorError, RawOperator, Reach};
-pub use policy::{BadTarget, Policy, PolicyError, merge, remove};
+pub use policy::{BadTarget, Policy, PolicyError, Readings, merge, remove};
 pub use ruling::{By, Guarded, Ruling, Verdict};
 pub use upstream::Resolvers;

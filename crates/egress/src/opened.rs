@@ -1,4 +1,5 @@
-//! Connections that are looked into, because a vault has credentials for their host.
+//! Connections that are looked into, because a vault has credentials for their host, or a policy
+//! rules about what is asked of it.
 
 use std::{
     io,
@@ -6,22 +7,23 @@ use std::{
     pin::Pin,
     sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use async_trait::async_trait;
-use osb_api::egress::Scheme as Bound;
+use osb_api::{SandboxId, egress::Scheme as Bound};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
-    time::Sleep,
+    time::{Sleep, timeout},
 };
 
 use crate::{
-    By, Ruling, Verdict,
+    By, Name, Policy, Ruling, Verdict,
     decision::Ending,
     dial::{Way, keep},
     door::Target,
-    intercept::{Authority, Connect, Credentials, Host, InterceptError, Scheme},
+    intercept::{Authority, Connect, Credentials, Host, InterceptError, Judge, Root, Scheme},
     passage::{Passage, reset_on_close},
     vault::Vault,
 };
@@ -29,22 +31,63 @@ use crate::{
 /// What it takes to look into the connections of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Insight {
-    pub(crate) vault: Arc<Vault>,
-    pub(crate) authority: Authority,
+    pub(crate) vault: Option<Arc<Vault>>,
+    /// Made when it is needed.
+    authority: OnceLock<Authority>,
+}
+
+/// A host whose connections are looked into.
+pub(crate) struct Seen {
+    name: Name,
+    port: u16,
+    /// Known by the port, or by the first byte.
+    scheme: Option<Scheme>,
 }
 
 impl Insight {
-    /// The host that a connection is for, if it must be looked into. Ports follow from schemes:
-    /// at others nobody gets credentials.
-    pub(crate) fn of(&self, target: &Target, port: u16) -> Option<Host> {
+    pub(crate) fn new(vault: Option<Arc<Vault>>) -> Self {
+        Self { vault, authority: OnceLock::new() }
+    }
+
+    /// The host that a connection is for, if it must be looked into. Nobody gets credentials at
+    /// other ports than those of the schemes.
+    pub(crate) fn of(&self, policy: &Policy, target: &Target, port: u16) -> Option<Seen> {
         let Target::Name(name) = target else { return None };
         let (scheme, bound) = match port {
-            443 => (Scheme::Https, Bound::Https),
-            80 => (Scheme::Http, Bound::Http),
-            _ => return None,
+            443 => (Some(Scheme::Https), Some(Bound::Https)),
+            80 => (Some(Scheme::Http), Some(Bound::Http)),
+            _ => (None, None),
         };
-        let binds = self.vault.active().binds(bound, name);
-        binds.then(|| Host { name: name.clone(), port, scheme })
+        let active = self.vault.as_ref().map(|vault| vault.active());
+        let binds = active.zip(bound).is_some_and(|(active, bound)| active.binds(bound, name));
+        let looked_into = binds || policy.looks_into(name, port).is_some();
+        looked_into.then(|| Seen { name: name.clone(), port, scheme })
+    }
+
+    fn authority(&self, root: &Root, id: SandboxId) -> io::Result<&Authority> {
+        if let Some(authority) = self.authority.get() {
+            return Ok(authority);
+        }
+        let made = Authority::new(root, id)?;
+        Ok(self.authority.get_or_init(|| made))
+    }
+}
+
+impl Seen {
+    /// How long a client may take for its first byte.
+    const PATIENCE: Duration = Duration::from_secs(30);
+    /// What TLS begins with.
+    const HANDSHAKE: u8 = 22;
+
+    async fn host(self, inside: &TcpStream) -> io::Result<Host> {
+        let Self { name, port, scheme } = self;
+        if let Some(scheme) = scheme {
+            return Ok(Host { name, port, scheme });
+        }
+        let mut first = [0];
+        timeout(Self::PATIENCE, inside.peek(&mut first)).await??;
+        let is_tls = first == [Self::HANDSHAKE];
+        Ok(Host { name, port, scheme: if is_tls { Scheme::Https } else { Scheme::Http } })
     }
 }
 
@@ -53,21 +96,31 @@ pub(crate) async fn serve(
     passage: &Arc<Passage>,
     way: Way,
     inside: TcpStream,
-    insight: &Insight,
-    host: Host,
+    seen: Seen,
 ) -> (Option<SocketAddr>, Ending) {
-    let interceptor = &passage.door().house.interceptor;
+    let door = passage.door();
+    let (interceptor, insight) = (&door.house.interceptor, &door.insight);
+    let authority = insight.authority(&door.house.root, door.id);
+    let (host, authority) = match (seen.host(&inside).await, authority) {
+        (Ok(host), Ok(authority)) => (host, authority),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::debug!(target = ?passage.target, %error, "a connection was not looked into");
+            reset_on_close(&inside);
+            return (None, Ending::Done);
+        }
+    };
     let hosts = Arc::new(Hosts { way, passage: passage.clone(), at: OnceLock::new() });
-    let rules = Credentials::new(insight.vault.clone(), host.clone());
+    let vault = insight.vault.clone();
+    let credentials = vault.map(|vault| Credentials::new(vault, host.clone()));
+    let rules = Judge::new(passage.clone(), host.clone(), credentials);
     // It works without, only less well.
     keep(&inside).ok();
     // Whatever ends before its time must not look complete; what was answered is sent by then.
     let client = Metered { stream: inside, passage: passage.clone(), rest: None };
-    let served =
-        interceptor.serve(client, host, &insight.authority, hosts.clone(), Arc::new(rules)).await;
+    let served = interceptor.serve(client, host, authority, hosts.clone(), Arc::new(rules)).await;
     let how = match served {
         Ok(()) => Ending::Done,
-        Err(InterceptError::Mismatch { .. }) => {
+        Err(InterceptError::Mismatch { .. } | InterceptError::NotHttp) => {
             Ending::Cut(Ruling { verdict: Verdict::Deny, by: By::Mismatch })
         }
         Err(error) => {
@@ -122,6 +175,15 @@ impl Metered {
         #[expect(clippy::cast_precision_loss, reason = "nobody counts bandwidth that precisely")]
         if let Err(wait) = bandwidth.take(bytes as f64) {
             self.rest = Some(Box::pin(tokio::time::sleep(wait)));
+        }
+    }
+}
+
+/// What is cut must not look complete.
+impl Drop for Metered {
+    fn drop(&mut self) {
+        if self.passage.is_cut() {
+            reset_on_close(&self.stream);
         }
     }
 }

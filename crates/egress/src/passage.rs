@@ -2,7 +2,7 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -13,7 +13,7 @@ use tokio::{net::TcpStream, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Policy, Ruling, Verdict,
+    By, Policy, Readings, Ruling, Verdict,
     decision::{End, Ending},
     door::{Door, Target},
 };
@@ -40,6 +40,8 @@ struct Tether {
     cut: CancellationToken,
     why: OnceLock<Ruling>,
     pair: OnceLock<Arc<Pair>>,
+    /// The requests under way, of a connection that is looked into, and how many there were.
+    asked: Mutex<(HashMap<u64, Arc<Readings>>, u64)>,
 }
 
 /// Both ends of a connection that is passed on: that of the sandbox, and that of the host.
@@ -50,6 +52,10 @@ pub(crate) struct Pair {
 }
 
 impl Tether {
+    fn asked(&self) -> MutexGuard<'_, (HashMap<u64, Arc<Readings>>, u64)> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// When this returns, nothing passes any more.
     fn cut(&self, why: &Ruling) {
         drop(self.why.set(why.clone()));
@@ -82,14 +88,33 @@ pub(crate) fn finish_on_close(stream: &TcpStream) {
     sockopt::set_socket_linger(stream, None).ok();
 }
 
+impl Open {
+    fn judge(&self, policy: &Policy) -> Ruling {
+        let ruling = match self.at {
+            Some(at) => self.target.judge_at(policy, at),
+            None => self.target.judge(policy, self.port),
+        };
+        let Target::Name(name) = &self.target else { return ruling };
+        if ruling.verdict == Verdict::Deny {
+            return ruling;
+        }
+        // What is passed on unseen, nobody looks into any more.
+        if self.tether.pair.get().is_some()
+            && let Some(rule) = policy.looks_into(name, self.port)
+        {
+            return Ruling { verdict: Verdict::Deny, by: By::Rule(rule) };
+        }
+        let asked = self.tether.asked();
+        let rulings = asked.0.values().map(|request| policy.request(name, self.port, request));
+        rulings.into_iter().find(|ruling| ruling.verdict == Verdict::Deny).unwrap_or(ruling)
+    }
+}
+
 impl Passages {
     /// Cuts what a policy does not cover.
     pub(crate) fn cut_uncovered(&mut self, policy: &Policy) {
         for open in self.open.values() {
-            let ruling = match open.at {
-                Some(at) => open.target.judge_at(policy, at),
-                None => open.target.judge(policy, open.port),
-            };
+            let ruling = open.judge(policy);
             if ruling.verdict == Verdict::Deny {
                 open.tether.cut(&ruling);
             }
@@ -176,7 +201,11 @@ impl Passage {
             open.at = Some(at);
         }
         // A policy that is set from here on finds this connection with its address.
-        let ruling = self.target.judge_at(&self.door.policy(), at);
+        let policy = self.door.policy();
+        let ruling = passages
+            .open
+            .get(&self.key)
+            .map_or_else(|| self.target.judge_at(&policy, at), |open| open.judge(&policy));
         drop(passages);
         if ruling.verdict == Verdict::Deny {
             return Err(ruling);
@@ -185,6 +214,15 @@ impl Passage {
             Some(why) => Err(why.clone()),
             None => Ok(()),
         }
+    }
+
+    /// Says that a request is under way, until what this returns is dropped.
+    pub(crate) fn ask(passage: &Arc<Self>, request: Arc<Readings>) -> Asking {
+        let mut asked = passage.tether.asked();
+        asked.1 += 1;
+        let number = asked.1;
+        asked.0.insert(number, request);
+        Asking { tether: passage.tether.clone(), number }
     }
 
     /// Writes down how it ended.
@@ -197,6 +235,30 @@ impl Passage {
             (self.traffic.sent.load(Relaxed), self.traffic.received.load(Relaxed));
         let end = End { sent, received, lasted: self.began.elapsed(), how };
         self.door.ended(number, at.map(|at| at.ip()), end);
+    }
+}
+
+/// A request that is under way.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    tether: Arc<Tether>,
+    number: u64,
+}
+
+impl Asking {
+    /// It is under way as long as its connection.
+    pub(crate) fn stay(self) {
+        let mut asked = self.tether.asked();
+        if let Some(request) = asked.0.remove(&self.number) {
+            // Nobody counts that far.
+            asked.0.insert(u64::MAX, request);
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.tether.asked().0.remove(&self.number);
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod edit;
 pub(crate) mod range;
+mod requests;
 pub(crate) mod rules;
 pub(crate) mod target;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use osb_api::lifecycle::{NetworkAction, NetworkPolicy, NetworkRule};
 
 pub use self::{
     edit::{merge, remove},
+    requests::Readings,
     target::BadTarget,
 };
 use self::{
@@ -66,7 +68,7 @@ impl Policy {
                 target: rule.target.chars().take(64).collect(),
                 problem,
             })?;
-            rules.push(verdict(rule.action), &rule.target, target, scope);
+            rules.push(verdict(rule.action), &written(rule), target, scope);
         }
         let default = wire.default_action.map_or(Verdict::Deny, verdict);
         Ok(Self { rules, default, operator: operator.clone() })
@@ -95,6 +97,20 @@ impl Policy {
     /// Whether a name may be reached at a port. Where it leads is another question.
     pub fn name_at(&self, name: &Name, port: u16) -> Ruling {
         self.first(|rules| rules.name_at(name, port)).unwrap_or_else(|| self.by_default())
+    }
+
+    /// Whether this may be asked of a name that is reached at a port.
+    pub fn request(&self, name: &Name, port: u16, request: &Readings) -> Ruling {
+        let ruling = self.first(|rules| rules.request(name, port, request));
+        ruling.unwrap_or_else(|| self.by_default())
+    }
+
+    /// The rule for which connections to a name have to be looked into at a port, if there is one.
+    pub fn looks_into(&self, name: &Name, port: u16) -> Option<Arc<str>> {
+        if self.operator.rules().name_at(name, port).is_some() {
+            return None;
+        }
+        self.rules.looks_into(name, port).map(|rule| Arc::clone(&rule.written))
     }
 
     /// Whether a name may be reached at this address, which it resolved to. No rule need allow the
@@ -189,6 +205,19 @@ fn read(rule: &NetworkRule) -> Result<(Target, Scope), BadTarget> {
         if guard::SYNTHETIC.iter().any(|given| given.holds(range)) {
             return Err(BadTarget::Synthetic);
         }
+        if rule.is_about_requests() {
+            return Err(BadTarget::Nameless);
+        }
     }
-    Ok((target, Scope::new(rule.ports.as_deref())?))
+    Ok((target, Scope::new(rule)?))
+}
+
+/// How a rule is called: `example.com`, or `GET,HEAD example.com/a/*,/b`.
+fn written(rule: &NetworkRule) -> String {
+    const LONGEST: usize = 256;
+    let methods = rule.methods.as_ref().map(|methods| methods.join(",").to_ascii_uppercase() + " ");
+    let paths = rule.paths.as_ref().map(|paths| paths.join(","));
+    let target = rule.target.trim();
+    let whole = format!("{}{target}{}", methods.unwrap_or_default(), paths.unwrap_or_default());
+    whole.chars().take(LONGEST.max(target.len())).collect()
 }

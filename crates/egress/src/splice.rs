@@ -110,8 +110,14 @@ fn verdict(passage: &Passage, seen: &Seen) -> Result<(), Ruling> {
         (Target::Name(name), Said::Name(said)) if name == said => return Ok(()),
         (Target::Name(_), _) => return Err(mismatch()),
         // Who connects to an address may ask there for whom he likes, but not for those that a
-        // rule denies.
-        (_, Said::Name(said)) => passage.door().policy().name(said),
+        // rule denies, and not past rules about requests.
+        (_, Said::Name(said)) => {
+            let policy = passage.door().policy();
+            match policy.looks_into(said, passage.port) {
+                Some(rule) => Ruling { verdict: Verdict::Deny, by: By::Rule(rule) },
+                None => policy.name(said),
+            }
+        }
         (_, Said::Address(said)) => passage.door().policy().address(*said, passage.port),
     };
     match (ruling.verdict, &ruling.by) {

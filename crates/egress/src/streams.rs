@@ -90,14 +90,14 @@ async fn pass(passage: Arc<Passage>, inside: TcpStream) {
         }
     };
     let number = door.note(target.attempt(port), way.ruling.clone());
-    let insight = door.insight.as_ref().and_then(|it| Some((it, it.of(target, port)?)));
-    if insight.is_none() {
+    let seen = door.insight.of(&door.policy(), target, port);
+    if seen.is_none() {
         // Whatever ends it, at any moment, breaks it off, unless both sides came to their end.
         reset_on_close(&inside);
     }
     let served = async {
-        match insight {
-            Some((insight, host)) => opened::serve(&passage, way, inside, insight, host).await,
+        match seen {
+            Some(seen) => opened::serve(&passage, way, inside, seen).await,
             None => direct(&passage, &way, inside).await,
         }
     };

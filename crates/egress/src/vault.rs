@@ -16,7 +16,7 @@ mod credential;
 mod encode;
 mod host;
 mod keep;
-mod path;
+pub(crate) mod path;
 mod patterns;
 mod redact;
 mod remote;

@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::{SignedDuration, Timestamp};
 use osb_api::{
     SandboxId, codes,
-    lifecycle::{CreateSandboxRequest, NetworkPolicy},
+    lifecycle::{CreateSandboxRequest, NetworkPolicy, NetworkRule},
 };
 use osb_core::{Desired, Goal, Phase, Reason, SandboxSpec, Status, check_labels};
 
@@ -59,10 +59,12 @@ pub(crate) fn admit(
             "credentialProxy needs a networkPolicy: it says where credentials may go",
         ));
     }
-    let trust = credential_proxy.then(|| reconciler.authority(id)).transpose();
-    let trust = trust.map_err(ApiError::internal)?;
     let policy =
         request.network_policy.map(|policy| network_policy(policy, reconciler)).transpose()?;
+    // Where connections are looked into, programs must trust what the server shows them.
+    let looks_into = credential_proxy || policy.as_deref().is_some_and(has_rules_about_requests);
+    let trust = looks_into.then(|| reconciler.authority(id)).transpose();
+    let trust = trust.map_err(ApiError::internal)?;
     let secure_access = if request.secure_access { Some(token::mint()?) } else { None };
     Ok(Record {
         desired: Desired {
@@ -130,6 +132,11 @@ fn network_policy(
         ));
     }
     Ok(reconciler.check_policy(policy)?.wire)
+}
+
+/// Whether the policy has rules by which connections are looked into.
+pub(crate) fn has_rules_about_requests(policy: &NetworkPolicy) -> bool {
+    policy.egress.iter().any(NetworkRule::is_about_requests)
 }
 
 fn metadata(metadata: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ApiError> {

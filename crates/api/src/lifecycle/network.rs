@@ -35,12 +35,32 @@ pub struct NetworkRule {
         schema(min_items = 1, max_items = 64, examples(json!([443, 5432])))
     )]
     pub ports: Option<Vec<u16>>,
+    /// The methods of HTTP that the rule is about; all if absent. A rule with methods or paths is
+    /// about single requests, at the ports 80 and 443 if it names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schema(min_items = 1, max_items = 16, examples(json!(["GET", "HEAD"])))
+    )]
+    pub methods: Option<Vec<String>>,
+    /// The paths that the rule is about, each whole or with a `*` at its end; all if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schema(min_items = 1, max_items = 64, examples(json!(["/user", "/repos/*"])))
+    )]
+    pub paths: Option<Vec<String>>,
 }
 
 impl NetworkRule {
-    /// A rule about all ports of `target`.
+    /// A rule about all ports of `target`, and everything there.
     pub fn new(action: NetworkAction, target: impl Into<String>) -> Self {
-        Self { action, target: target.into(), ports: None }
+        Self { action, target: target.into(), ports: None, methods: None, paths: None }
+    }
+
+    /// Whether it is about single requests, so that connections must be looked into.
+    pub fn is_about_requests(&self) -> bool {
+        self.methods.is_some() || self.paths.is_some()
     }
 }
 
@@ -106,7 +126,9 @@ mod tests {
     #[test]
     fn what_would_be_a_restriction_elsewhere_is_not_ignored() {
         for rule in [
-            json!({"action": "allow", "target": "a.example", "methods": ["GET"]}),
+            json!({"action": "allow", "target": "a.example", "method": ["GET"]}),
+            json!({"action": "allow", "target": "a.example", "methods": "GET"}),
+            json!({"action": "allow", "target": "a.example", "query": ["a=b"]}),
             json!({"action": "allow", "target": "a.example", "port": [80]}),
             json!({"action": "allow", "target": "a.example", "ports": ["80"]}),
             json!({"action": "allow", "target": "a.example", "ports": [65536]}),
@@ -117,10 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn only_rules_with_ports_show_them() {
+    fn rules_show_what_they_have() {
         let rule = NetworkRule::new(NetworkAction::Allow, "a.example");
         assert_eq!(to_value(&rule).unwrap(), json!({"action": "allow", "target": "a.example"}));
         let rule = NetworkRule { ports: Some(vec![443]), ..rule };
-        assert_eq!(to_value(rule).unwrap()["ports"], json!([443]));
+        assert_eq!(to_value(&rule).unwrap()["ports"], json!([443]));
+        assert!(!rule.is_about_requests());
+        let rule = NetworkRule { paths: Some(vec!["/a/*".into()]), ..rule };
+        assert_eq!(to_value(&rule).unwrap()["paths"], json!(["/a/*"]));
+        assert!(rule.is_about_requests());
     }
 }

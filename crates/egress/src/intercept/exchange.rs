@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use super::{
-    Body, Host, Refusal, Rules, Scheme,
+    Body, Host, InterceptError, Refusal, Rules, Scheme,
     peer::{Protocol, Upstream},
 };
 use crate::Name;
@@ -61,7 +61,7 @@ impl Exchange {
     }
 
     /// Serves the client until it or the host ends. Whatever was begun ends if this is dropped.
-    pub(super) async fn serve<C>(self, client: C, protocol: Protocol)
+    pub(super) async fn serve<C>(self, client: C, protocol: Protocol) -> Result<(), InterceptError>
     where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -91,11 +91,13 @@ impl Exchange {
                 server.serve_connection(client, service).await
             }
         };
+        let is_strange = served.as_ref().is_err_and(hyper::Error::is_parse);
         if let Err(error) = served {
             tracing::debug!(%error, "the connection of a client broke off");
         }
         let tunnel = std::mem::take(&mut *exchange.tunnel());
         tunnel.join_all().await;
+        if is_strange { Err(InterceptError::NotHttp) } else { Ok(()) }
     }
 
     fn tunnel(&self) -> MutexGuard<'_, JoinSet<()>> {
@@ -111,7 +113,8 @@ impl Exchange {
 
     async fn pass(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
         let version = request.version();
-        self.check(&request)?;
+        self.check(&request)
+            .inspect_err(|_| self.rules.turned_away(request.method(), request.uri().path()))?;
         let upgrade = Upgrade::requested(&mut request);
         clean(request.headers_mut());
         // We have answered it ourselves by reading the body.
@@ -194,12 +197,13 @@ struct Upgrade {
 }
 
 impl Upgrade {
-    /// What the request asks for, if it does. An offer of HTTP/2 is declined by silence: nobody
-    /// could look into it.
+    /// What the request asks for, if it does. An offer of HTTP in another form is declined by
+    /// silence, and so is one of several: nobody could look into it.
     fn requested<B>(request: &mut Request<B>) -> Option<Self> {
         let protocol = request.headers().get(header::UPGRADE)?.clone();
-        let http2 = protocol.as_bytes().to_ascii_lowercase().starts_with(b"h2c");
-        if http2 || request.version() != Version::HTTP_11 {
+        let lower = protocol.as_bytes().to_ascii_lowercase();
+        let http = [b"h2c".as_slice(), b"http", b"tls", b","].iter().any(|it| contains(&lower, it));
+        if http || request.version() != Version::HTTP_11 {
             return None;
         }
         let client = request.extensions_mut().remove::<OnUpgrade>()?;
@@ -262,12 +266,18 @@ fn clean(headers: &mut HeaderMap) {
 }
 
 fn refuse(refusal: &Refusal) -> Response<Body> {
-    let text = format!("OpenSandbox: {}\n", refusal.message);
+    let mut facts = refusal.facts.clone();
+    facts.insert("message".to_owned(), format!("OpenSandbox: {}", refusal.message).into());
+    let text = format!("{}\n", serde_json::Value::Object(facts));
     let mut response = Response::new(body(text.into()));
     *response.status_mut() = refusal.status;
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
 }
 
 fn body(bytes: Bytes) -> Body {

@@ -11,7 +11,8 @@ pub fn merge(policy: &NetworkPolicy, incoming: &[NetworkRule]) -> NetworkPolicy 
     let mut said = HashSet::new();
     let fresh = incoming.iter().filter(|rule| {
         let target = key(&rule.target);
-        !said.contains(&(target.clone(), None)) && said.insert((target, rule.ports.as_ref()))
+        let scope = (rule.ports.as_ref(), rule.methods.as_ref(), rule.paths.as_ref());
+        !said.contains(&(target.clone(), (None, None, None))) && said.insert((target, scope))
     });
     let kept = policy.egress.iter().filter(|rule| !targets.contains(&key(&rule.target)));
     NetworkPolicy {
@@ -84,6 +85,19 @@ mod tests {
         let after = merge(&before, &incoming);
         let kept = [0, 1, 3].map(|kept: usize| incoming[kept].clone());
         assert_eq!(after.egress, kept);
+    }
+
+    #[test]
+    fn one_target_may_have_several_rules_for_different_requests() {
+        let before = policy(json!({"egress": [
+            {"action": "allow", "target": "api.example", "paths": ["/old"]},
+        ]}));
+        let incoming = rules(json!([
+            {"action": "allow", "target": "api.example", "methods": ["GET"]},
+            {"action": "allow", "target": "api.example", "methods": ["POST"], "paths": ["/a"]},
+            {"action": "deny", "target": "API.example", "methods": ["GET"]},
+        ]));
+        assert_eq!(merge(&before, &incoming).egress, incoming[..2]);
     }
 
     #[test]

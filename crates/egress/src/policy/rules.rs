@@ -4,14 +4,19 @@ use std::{
     sync::Arc,
 };
 
+use osb_api::lifecycle::NetworkRule;
+
 use super::{
     range::{Range, cut},
+    requests::{Readings, Requests},
     target::{BadTarget, Target},
 };
 use crate::{Name, Verdict, guard::Block};
 
 /// The most ports that one rule names.
 const MOST_PORTS: usize = 64;
+/// The ports of HTTP, which a rule about requests is about if it names none.
+const HTTP_PORTS: [u16; 2] = [80, 443];
 
 /// Rules in order of precedence, found by what they are about.
 #[derive(Debug, Default)]
@@ -39,15 +44,19 @@ pub(crate) struct Rule {
 pub(crate) struct Scope {
     /// All if absent.
     ports: Option<BTreeSet<u16>>,
+    /// With ports always.
+    requests: Option<Requests>,
 }
 
 impl Scope {
-    pub(crate) fn new(ports: Option<&[u16]>) -> Result<Self, BadTarget> {
-        let Some(ports) = ports else { return Ok(Self::default()) };
+    pub(crate) fn new(rule: &NetworkRule) -> Result<Self, BadTarget> {
+        let requests = Requests::new(rule.methods.as_deref(), rule.paths.as_deref())?;
+        let usual = requests.as_ref().map(|_| HTTP_PORTS.as_slice());
+        let Some(ports) = rule.ports.as_deref().or(usual) else { return Ok(Self::default()) };
         if ports.is_empty() || ports.len() > MOST_PORTS || ports.contains(&0) {
             return Err(BadTarget::Ports);
         }
-        Ok(Self { ports: Some(ports.iter().copied().collect()) })
+        Ok(Self { ports: Some(ports.iter().copied().collect()), requests })
     }
 
     fn has(&self, port: u16) -> bool {
@@ -72,9 +81,27 @@ impl Rules {
         self.all.push(Rule { verdict, written: written.trim().into(), scope });
     }
 
-    /// The first rule about a name at a port.
+    /// The first rule about a name at a port, or by which some request there may be allowed.
     pub(crate) fn name_at(&self, name: &Name, port: u16) -> Option<&Rule> {
-        self.first(self.about(name), |rule| rule.scope.has(port))
+        self.first(self.about(name), |rule| {
+            let denies_some = rule.verdict == Verdict::Deny && rule.scope.requests.is_some();
+            rule.scope.has(port) && !denies_some
+        })
+    }
+
+    /// The first rule about a request to a name.
+    pub(crate) fn request(&self, name: &Name, port: u16, request: &Readings) -> Option<&Rule> {
+        self.first(self.about(name), |rule| {
+            let fits = |requests: &Requests| requests.fits(rule.verdict, request);
+            rule.scope.has(port) && rule.scope.requests.as_ref().is_none_or(fits)
+        })
+    }
+
+    /// The first rule about a name at a port, if it is about requests: who keeps it has to look
+    /// into connections.
+    pub(crate) fn looks_into(&self, name: &Name, port: u16) -> Option<&Rule> {
+        let first = self.first(self.about(name), |rule| rule.scope.has(port))?;
+        first.scope.requests.is_some().then_some(first)
     }
 
     /// The first rule by which a name is reached at some port, or after which it is at none.
@@ -86,6 +113,7 @@ impl Rules {
             match (&rule.scope.ports, rule.verdict) {
                 (None, _) => true,
                 (Some(ports), Verdict::Allow) => !ports.is_subset(&denied),
+                (Some(_), Verdict::Deny) if rule.scope.requests.is_some() => false,
                 (Some(ports), Verdict::Deny) => {
                     denied.extend(ports);
                     false

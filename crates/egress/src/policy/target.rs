@@ -40,6 +40,12 @@ pub enum BadTarget {
     Synthetic,
     #[error("`ports` are 1 to 64 numbers of 1 to 65535; leave it out for all ports")]
     Ports,
+    #[error("`methods` are 1 to 16 words such as GET; CONNECT and TRACE are never passed on")]
+    Methods,
+    #[error("its `paths` cannot be meant: {0}")]
+    Paths(&'static str),
+    #[error("`methods` and `paths` are asked of names: write the name instead of the address")]
+    Nameless,
     #[error("nothing private is in it: write a name, or a range inside one that is guarded")]
     Public,
 }

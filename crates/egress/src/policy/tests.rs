@@ -392,3 +392,61 @@ fn many_rules_are_judged_as_quickly_as_few() {
     assert!(allows(&policy.address(ip("20.7.255.9"), 443)));
     assert!(!allows(&policy.address(ip("20.8.0.9"), 443)));
 }
+
+#[test]
+fn rules_about_requests_open_their_ports_and_nothing_else() {
+    let policy = policy(json!({"egress": [
+        {"action": "deny", "target": "api.example", "methods": ["DELETE"]},
+        {"action": "allow", "target": "api.example", "methods": ["GET", "DELETE"], "paths": ["/a/*"]},
+        {"action": "allow", "target": "api.example", "ports": [8080], "methods": ["POST"]},
+        {"action": "allow", "target": "*.plain.example"},
+        {"action": "deny", "target": "x.plain.example", "methods": ["GET"]},
+    ]}));
+    let api = name("api.example");
+    assert!(allows(&policy.name(&api)));
+    for (port, open) in [(443, true), (80, true), (8080, true), (22, false), (8443, false)] {
+        assert_eq!(allows(&policy.name_at(&api, port)), open, "{port}");
+        assert_eq!(policy.looks_into(&api, port).is_some(), open, "{port}");
+    }
+    for (port, method, path, expected) in [
+        (443, "GET", "/a/b", true),
+        (443, "GET", "/b", false),
+        (443, "DELETE", "/a/b", false),
+        (443, "POST", "/a/b", false),
+        (8080, "POST", "/b", true),
+        (8080, "GET", "/a/b", false),
+    ] {
+        let request = Readings::new(method, path, &http::HeaderMap::new());
+        let ruling = policy.request(&api, port, &request);
+        assert_eq!(allows(&ruling), expected, "{method} {path} at {port}");
+    }
+    // What a rule before them has decided is passed on unseen.
+    let plain = name("x.plain.example");
+    assert_eq!(policy.looks_into(&plain, 443), None);
+    assert!(allows(&policy.name_at(&plain, 443)));
+}
+
+#[test]
+fn rules_that_deny_some_requests_leave_the_others_to_the_rest() {
+    let wire = json!({"defaultAction": "allow", "egress": [
+        {"action": "deny", "target": "api.example", "methods": ["POST"]},
+    ]});
+    let open = policy(wire.clone());
+    let api = name("api.example");
+    assert!(allows(&open.name(&api)) && allows(&open.name_at(&api, 443)));
+    assert_eq!(&*open.looks_into(&api, 443).unwrap(), "POST api.example");
+    assert_eq!(open.looks_into(&api, 22), None);
+    let allowed_by_all = policy_under("allow = ['api.example']", wire);
+    assert_eq!(allowed_by_all.looks_into(&api, 443), None);
+    let closed = policy(json!({"egress": [
+        {"action": "deny", "target": "api.example", "methods": ["POST"]},
+    ]}));
+    assert!(!allows(&closed.name(&api)) && !allows(&closed.name_at(&api, 443)));
+}
+
+#[test]
+fn rules_about_requests_are_about_names() {
+    let wire = json!({"egress": [{"action": "allow", "target": "1.1.1.1", "methods": ["GET"]}]});
+    let refused = Policy::compile(&from_value(wire).unwrap(), &operator(""));
+    assert!(matches!(refused, Err(PolicyError::Rule { problem: BadTarget::Nameless, .. })));
+}

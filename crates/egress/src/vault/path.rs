@@ -1,45 +1,45 @@
-//! Paths of requests: which ones a binding is for, and which ones nobody can be sure about.
+//! Paths of requests: which ones a binding or a rule is about, and which ones nobody can be sure about.
 
 use std::fmt;
 
-/// Paths that a binding is for.
+/// Paths that a binding is for, or a rule about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum PathPattern {
+pub(crate) enum PathPattern {
     Exact(String),
     /// Every path that begins like this.
     Prefix(String),
 }
 
 impl PathPattern {
-    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         let (path, prefix) = match text.strip_suffix('*') {
             Some(path) => (path, true),
             None => (text, false),
         };
         if !path.starts_with('/') {
-            return Err("a path of a binding begins with /");
+            return Err("a path begins with /");
         }
         if path.contains('*') {
             return Err("a `*` in a path stands only at its end");
         }
         if !path.bytes().all(|b| b.is_ascii_graphic() && b != b'?' && b != b'#') {
-            return Err("a path of a binding has no spaces, no ? and no #");
+            return Err("a path has no spaces, no ? and no #");
         }
         if is_doubtful(path) {
-            return Err("a path of a binding has no dot segments, backslashes or encoded slashes");
+            return Err("a path has no dot segments, backslashes or encodings of encodings");
         }
         let path = path.to_owned();
         Ok(if prefix { Self::Prefix(path) } else { Self::Exact(path) })
     }
 
-    pub(super) fn matches(&self, path: &str) -> bool {
+    pub(crate) fn matches(&self, path: &str) -> bool {
         match self {
             Self::Exact(exact) => path == exact,
             Self::Prefix(prefix) => path.starts_with(prefix.as_str()),
         }
     }
 
-    pub(super) fn collides(&self, other: &Self) -> bool {
+    pub(crate) fn collides(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Exact(path), any) | (any, Self::Exact(path)) => any.matches(path),
             (Self::Prefix(one), Self::Prefix(other)) => {
@@ -60,7 +60,7 @@ impl fmt::Display for PathPattern {
 
 /// Whether a server may take the path for another one than it looks like: dot segments, plain or
 /// encoded, backslashes, encodings of encodings. One encoded slash is left to [`slashed`].
-pub(super) fn is_doubtful(path: &str) -> bool {
+pub(crate) fn is_doubtful(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     if lower.contains('\\') || lower.contains("%5c") || lower.contains("%00") {
         return true;
@@ -78,7 +78,7 @@ pub(super) fn is_doubtful(path: &str) -> bool {
 }
 
 /// The same path with its encoded slashes written out, if it has any.
-pub(super) fn slashed(path: &str) -> Option<String> {
+pub(crate) fn slashed(path: &str) -> Option<String> {
     let has = path.contains("%2f") || path.contains("%2F");
     has.then(|| path.replace("%2f", "/").replace("%2F", "/"))
 }

@@ -17,6 +17,7 @@ use osb_egress::{merge, remove};
 use serde::de::DeserializeOwned;
 
 use crate::{
+    admission::has_rules_about_requests,
     app::{App, Parts},
     error::ApiError,
     extract::{self, Id},
@@ -118,6 +119,7 @@ async fn change(
             check_alive(record)?;
             let next = change(&reconciler.wire_policy(record));
             let Some(next) = next else { return Ok(None) };
+            check_trust(record, &next)?;
             let checked = reconciler.check_policy(next)?;
             match reconciler.uncovered(id, &checked.compiled) {
                 Some(host) => Err(ApiError::invalid(format!(
@@ -148,6 +150,18 @@ fn check_alive(record: &Record) -> Result<(), ApiError> {
             format!("the sandbox is over: {}", record.desired.status.message),
         )),
     }
+}
+
+/// Whoever does not trust what the server shows in place of a host could only break off.
+fn check_trust(record: &Record, policy: &NetworkPolicy) -> Result<(), ApiError> {
+    if record.desired.spec.trust.is_some() || !has_rules_about_requests(policy) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(
+        "programs of this sandbox do not trust the server, which has to look into connections for \
+         rules with methods or paths: make the sandbox with such a rule in its networkPolicy, or \
+         with credentialProxy",
+    ))
 }
 
 fn status(app: &Parts, record: &Record) -> PolicyStatus {

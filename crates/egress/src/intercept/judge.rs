@@ -1,0 +1,142 @@
+//! Asking the policy about every request.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use osb_api::lifecycle::{NetworkAction, NetworkRule};
+use serde_json::json;
+
+use super::{Body, BoxError, Credentials, Finish, Host, Refusal, Rules};
+use crate::{
+    Asked, Attempt, By, Protocol, Readings, Ruling, Verdict,
+    passage::{Asking, Passage},
+};
+
+/// Lets pass what the policy allows of what is asked on a connection, with the credentials that a
+/// vault has for it.
+pub(crate) struct Judge {
+    passage: Arc<Passage>,
+    host: Host,
+    credentials: Option<Credentials>,
+}
+
+impl Judge {
+    pub(crate) fn new(passage: Arc<Passage>, host: Host, credentials: Option<Credentials>) -> Self {
+        Self { passage, host, credentials }
+    }
+
+    fn note(&self, asked: Asked, ruling: Ruling) {
+        let Passage { target, port, .. } = &*self.passage;
+        let what =
+            Attempt { protocol: Protocol::Http, request: Some(asked), ..target.attempt(*port) };
+        self.passage.door().note(what, ruling);
+    }
+
+    fn refuse(&self, asked: &Asked, ruling: &Ruling, request: &Readings) -> Refusal {
+        let Asked { method, path } = asked;
+        let (why, rule) = match &ruling.by {
+            By::Rule(rule) => (format!("the rule `{rule}` of the policy denies it"), Some(rule)),
+            By::Operator(rule) => (format!("the operator's rule `{rule}` denies it"), Some(rule)),
+            By::Default | By::Guard(_) | By::Mismatch | By::Limit | By::Binding(_) => {
+                ("no rule of the policy allows it".to_owned(), None)
+            }
+        };
+        let doubt = if request.is_ambiguous() { "; its path can be read in more ways" } else { "" };
+        let mut refusal = Refusal::new(
+            StatusCode::FORBIDDEN,
+            format!("{method} {}{path} is refused: {why}{doubt}", self.host.name),
+        );
+        refusal.facts.insert("rule".to_owned(), json!(rule.map(|rule| &**rule)));
+        // What the operator denies, and what is ambiguous, no rule would allow.
+        if !request.is_ambiguous() && !matches!(ruling.by, By::Operator(_)) {
+            refusal.facts.insert("allowedBy".to_owned(), json!(self.allowing(asked)));
+        }
+        refusal
+    }
+
+    /// The rule that would allow it, in front of the others.
+    fn allowing(&self, asked: &Asked) -> NetworkRule {
+        let Host { name, port, .. } = &self.host;
+        let usual = matches!(*port, 80 | 443);
+        NetworkRule {
+            ports: (!usual).then(|| vec![*port]),
+            methods: Some(vec![asked.method.to_string()]),
+            paths: Some(vec![asked.path.to_string()]),
+            ..NetworkRule::new(NetworkAction::Allow, name.to_string())
+        }
+    }
+}
+
+#[async_trait]
+impl Rules for Judge {
+    async fn treat(&self, request: Request<Body>) -> Result<(Request<Body>, Finish), Refusal> {
+        let (parts, body) = request.into_parts();
+        let readings = Arc::new(Readings::of(&parts));
+        let asked = Asked::new(parts.method.as_str(), parts.uri.path());
+        // A policy that is set from here on finds the request, and ends it if it must.
+        let asking = Passage::ask(&self.passage, readings.clone());
+        let policy = self.passage.door().policy();
+        let ruling = policy.request(&self.host.name, self.host.port, &readings);
+        self.note(asked.clone(), ruling.clone());
+        if ruling.verdict == Verdict::Deny {
+            return Err(self.refuse(&asked, &ruling, &readings));
+        }
+        let request = Request::from_parts(parts, body);
+        let (request, finish): (_, Finish) = match &self.credentials {
+            Some(credentials) => credentials.treat(request).await?,
+            None => (request, Box::new(|response| response)),
+        };
+        Ok((request, Box::new(move |response| answered(finish(response), asking))))
+    }
+
+    fn turned_away(&self, method: &Method, path: &str) {
+        let ruling = Ruling { verdict: Verdict::Deny, by: By::Mismatch };
+        self.note(Asked::new(method.as_str(), path), ruling);
+    }
+}
+
+/// An answer during which its request is under way.
+fn answered(response: Response<Body>, asking: Asking) -> Response<Body> {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        // The rest of the connection is the answer.
+        asking.stay();
+        return response;
+    }
+    response.map(|body| Answering { body, _asking: asking }.boxed_unsync())
+}
+
+struct Answering {
+    body: Body,
+    _asking: Asking,
+}
+
+impl http_body::Body for Answering {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests;

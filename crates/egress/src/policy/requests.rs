@@ -1,0 +1,359 @@
+//! Rules about single requests.
+//!
+//! Servers read the same request differently: some decode a slash before they look, some drop
+//! parameters, some take the method from a header. A rule that allows must fit a request in every
+//! way in which it may be read, a rule that denies in one of them.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, request::Parts};
+use percent_encoding::percent_decode;
+
+use super::target::BadTarget;
+use crate::{
+    Verdict,
+    vault::path::{PathPattern, is_doubtful},
+};
+
+const MOST_METHODS: usize = 16;
+const MOST_PATHS: usize = 64;
+const LONGEST_PATH: usize = 1024;
+/// What some servers take for the method instead, and for the path.
+const OTHER_METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+const OTHER_PATH: [&str; 2] = ["x-original-url", "x-rewrite-url"];
+
+/// A request in every way in which a server may read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Readings {
+    methods: Vec<String>,
+    /// `None` if nobody can be sure what it asks for.
+    paths: Option<Vec<Vec<u8>>>,
+}
+
+impl Readings {
+    pub fn of(request: &Parts) -> Self {
+        let path = request.uri.path_and_query().map_or("/", http::uri::PathAndQuery::path);
+        Self::new(request.method.as_str(), path, &request.headers)
+    }
+
+    pub fn new(method: &str, path: &str, headers: &HeaderMap) -> Self {
+        let mut methods: Vec<String> = vec![method.to_owned()];
+        methods
+            .extend(said(headers, &OTHER_METHOD).map(|method| method.trim().to_ascii_uppercase()));
+        let mut paths = readings(path);
+        for other in said(headers, &OTHER_PATH) {
+            let path = other.trim().split(['?', '#']).next().unwrap_or_default();
+            paths = paths.zip(readings(path)).map(|(all, more)| [all, more].concat());
+        }
+        Self { methods, paths }
+    }
+
+    /// Whether nobody can be sure what it asks for.
+    pub fn is_ambiguous(&self) -> bool {
+        self.paths.is_none()
+    }
+}
+
+/// What headers say. What is no text fits no rule that allows.
+fn said(headers: &HeaderMap, names: &'static [&'static str]) -> impl Iterator<Item = String> {
+    let values = names.iter().flat_map(|name| headers.get_all(*name));
+    values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
+
+/// What of the requests to a host a rule is about.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    /// All if absent.
+    methods: Option<Vec<String>>,
+    paths: Option<Vec<Pattern>>,
+}
+
+impl Requests {
+    pub(super) fn new(
+        methods: Option<&[String]>,
+        paths: Option<&[String]>,
+    ) -> Result<Option<Self>, BadTarget> {
+        let methods = methods.map(read_methods).transpose()?;
+        let paths = paths.map(read_paths).transpose()?;
+        Ok((methods.is_some() || paths.is_some()).then_some(Self { methods, paths }))
+    }
+
+    pub(super) fn fits(&self, verdict: Verdict, request: &Readings) -> bool {
+        let Self { methods, paths } = self;
+        match verdict {
+            Verdict::Allow => {
+                methods
+                    .as_ref()
+                    .is_none_or(|known| request.methods.iter().all(|method| known.contains(method)))
+                    && paths.as_ref().is_none_or(|patterns| {
+                        let fits = |path: &Vec<u8>| patterns.iter().any(|known| known.allows(path));
+                        request.paths.as_ref().is_some_and(|paths| paths.iter().all(fits))
+                    })
+            }
+            Verdict::Deny => {
+                methods.as_ref().is_none_or(|known| {
+                    let same =
+                        |method: &String| known.iter().any(|it| it.eq_ignore_ascii_case(method));
+                    request.methods.iter().any(same)
+                }) && paths.as_ref().is_none_or(|patterns| {
+                    let fits = |path: &Vec<u8>| patterns.iter().any(|known| known.denies(path));
+                    request.paths.as_ref().is_none_or(|paths| paths.iter().any(fits))
+                })
+            }
+        }
+    }
+}
+
+fn read_methods(methods: &[String]) -> Result<Vec<String>, BadTarget> {
+    let read = |method: &String| {
+        let method = method.trim().to_ascii_uppercase();
+        let never = matches!(method.as_str(), "CONNECT" | "TRACE");
+        let is_one = http::Method::from_bytes(method.as_bytes()).is_ok();
+        if never || !is_one || method.len() > 32 { Err(BadTarget::Methods) } else { Ok(method) }
+    };
+    if methods.is_empty() || methods.len() > MOST_METHODS {
+        return Err(BadTarget::Methods);
+    }
+    methods.iter().map(read).collect()
+}
+
+fn read_paths(paths: &[String]) -> Result<Vec<Pattern>, BadTarget> {
+    if paths.is_empty() || paths.len() > MOST_PATHS {
+        return Err(BadTarget::Paths("`paths` are 1 to 64; leave it out for all paths"));
+    }
+    paths.iter().map(|path| Pattern::parse(path).map_err(BadTarget::Paths)).collect()
+}
+
+/// Paths that a rule is about, as they are written and as they are meant.
+#[derive(Debug)]
+struct Pattern {
+    is_prefix: bool,
+    forms: [Vec<u8>; 2],
+}
+
+impl Pattern {
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        if text.len() > LONGEST_PATH {
+            return Err("a path has at most 1024 characters");
+        }
+        let (path, is_prefix) = match PathPattern::parse(text)? {
+            PathPattern::Exact(path) => (path, false),
+            PathPattern::Prefix(path) => (path, true),
+        };
+        if is_malformed(&path) {
+            return Err("a `%` in a path stands before two hexadecimal digits");
+        }
+        Ok(Self { is_prefix, forms: [normal(&path), decoded(path.as_bytes()).into_owned()] })
+    }
+
+    fn allows(&self, path: &[u8]) -> bool {
+        let fits =
+            |form: &Vec<u8>| if self.is_prefix { path.starts_with(form) } else { path == form };
+        self.forms.iter().any(fits)
+    }
+
+    /// Some servers know no case, and no slash at the end.
+    fn denies(&self, path: &[u8]) -> bool {
+        let trimmed = path.strip_suffix(b"/").unwrap_or(path);
+        let fits = |form: &Vec<u8>| {
+            let begins = |path: &[u8]| {
+                path.get(..form.len()).is_some_and(|start| start.eq_ignore_ascii_case(form))
+            };
+            let is_it = |path: &[u8]| begins(path) && (self.is_prefix || path.len() == form.len());
+            is_it(path) || is_it(trimmed)
+        };
+        self.forms.iter().any(fits)
+    }
+}
+
+/// The ways in which a path may be read; `None` if it was made to be read differently.
+fn readings(path: &str) -> Option<Vec<Vec<u8>>> {
+    if is_doubtful(path) || is_malformed(path) {
+        return None;
+    }
+    let once = decoded(path.as_bytes()).into_owned();
+    let mut wholly = once.clone();
+    // Each time it becomes shorter.
+    while let Cow::Owned(shorter) = decoded(&wholly) {
+        wholly = shorter;
+    }
+    let text = std::str::from_utf8(&wholly).ok()?;
+    if text.chars().any(char::is_control) || is_doubtful(text) {
+        return None;
+    }
+    let mut all = vec![normal(path), once, wholly];
+    let simpler: Vec<_> = all.iter().map(|reading| simple(reading)).collect();
+    all.extend(simpler);
+    all.sort_unstable();
+    all.dedup();
+    Some(all)
+}
+
+/// Without what some servers overlook: parameters, slashes that repeat, and all that follows what
+/// ends a path.
+fn simple(path: &[u8]) -> Vec<u8> {
+    let path = path.split(|byte| b"?#".contains(byte)).next().unwrap_or_default();
+    let mut simple = Vec::with_capacity(path.len());
+    let mut parameter = false;
+    for &byte in path {
+        match byte {
+            b'/' if simple.last() == Some(&b'/') => parameter = false,
+            b'/' => {
+                parameter = false;
+                simple.push(byte);
+            }
+            b';' => parameter = true,
+            _ if parameter => {}
+            _ => simple.push(byte),
+        }
+    }
+    simple
+}
+
+/// With everything decoded that means the same in every path (RFC 3986, 6.2.2.2), and the rest in
+/// capital letters.
+fn normal(path: &str) -> Vec<u8> {
+    let mut normal = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        let byte = if first == b'%' { after.get(..2).and_then(hexadecimal) } else { None };
+        match byte {
+            Some(byte) => {
+                rest = after.get(2..).unwrap_or_default();
+                if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                    normal.push(byte);
+                } else {
+                    normal.extend_from_slice(format!("%{byte:02X}").as_bytes());
+                }
+            }
+            None => normal.push(first),
+        }
+    }
+    normal
+}
+
+fn decoded(path: &[u8]) -> Cow<'_, [u8]> {
+    percent_decode(path).into()
+}
+
+fn is_malformed(path: &str) -> bool {
+    path.split('%').skip(1).any(|rest| rest.as_bytes().get(..2).and_then(hexadecimal).is_none())
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u8> {
+    let digits = std::str::from_utf8(digits).ok()?;
+    let are_digits = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    are_digits.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, path: &str) -> Readings {
+        Readings::new(method, path, &HeaderMap::new())
+    }
+
+    fn about(methods: &[&str], paths: &[&str]) -> Requests {
+        let owned =
+            |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let (methods, paths) = (owned(methods), owned(paths));
+        let given = |list: &Vec<String>| (!list.is_empty()).then(|| list.clone());
+        Requests::new(given(&methods).as_deref(), given(&paths).as_deref()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_path_is_allowed_only_if_it_is_in_every_reading() {
+        let rule = about(&[], &["/public/*", "/user", "/a%20b"]);
+        for (path, fits) in [
+            ("/public/", true),
+            ("/public/a/b", true),
+            ("/public//a", true),
+            ("/publi%63/a", true),
+            ("/public/a%2fb", true),
+            ("/public/x;a=b/c", true),
+            ("/public/100%25", true),
+            ("/user", true),
+            ("/%75ser", true),
+            ("/a%20b", true),
+            ("/public", false),
+            ("/Public/a", false),
+            ("/public%2fa", false),
+            ("/public;x/a", false),
+            ("/user/", false),
+            ("/user;x", false),
+            ("/user%3fx", false),
+            ("/public/../user", false),
+            ("/public/%2e%2e/user", false),
+            ("/public/%252e%252e/user", false),
+            ("/public/..;/user", false),
+            ("/public\\a", false),
+            ("/public/%0a", false),
+            ("/public/%00", false),
+            ("/public/%c0%af", false),
+            ("/public/%u002f", false),
+            ("/public/%", false),
+            ("*", false),
+            ("", false),
+        ] {
+            assert_eq!(rule.fits(Verdict::Allow, &request("GET", path)), fits, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_denied_if_it_is_in_any_reading() {
+        let rule = about(&[], &["/admin*", "/user"]);
+        for (path, fits) in [
+            ("/admin", true),
+            ("/ADMIN/x", true),
+            ("//admin", true),
+            ("/%61dmin", true),
+            ("/adm%2569n", true),
+            ("/%2fadmin", true),
+            (";x/admin", true),
+            ("/user/", true),
+            ("/User;x=1", true),
+            ("/user%3fx", true),
+            ("/x/../admin", true),
+            ("/x/%2e%2e/y", true),
+            ("/x", false),
+            ("/users", false),
+            ("/x/admin", false),
+        ] {
+            assert_eq!(rule.fits(Verdict::Deny, &request("GET", path)), fits, "{path}");
+        }
+    }
+
+    #[test]
+    fn methods_are_what_any_server_takes_them_for() {
+        let rule = about(&["get", "POST"], &[]);
+        assert!(rule.fits(Verdict::Allow, &request("GET", "/a/../b")));
+        assert!(!rule.fits(Verdict::Allow, &request("get", "/")));
+        assert!(rule.fits(Verdict::Deny, &request("post", "/")));
+        assert!(!rule.fits(Verdict::Deny, &request("PUT", "/")));
+        let mut headers = HeaderMap::new();
+        headers.insert("x-http-method-override", "delete".parse().unwrap());
+        assert!(!rule.fits(Verdict::Allow, &Readings::new("POST", "/", &headers)));
+        let rule = about(&["DELETE"], &[]);
+        assert!(rule.fits(Verdict::Deny, &Readings::new("POST", "/", &headers)));
+        headers.insert("x-original-url", "/admin?x".parse().unwrap());
+        let rule = about(&[], &["/public*"]);
+        assert!(!rule.fits(Verdict::Allow, &Readings::new("POST", "/public", &headers)));
+        let rule = about(&[], &["/admin"]);
+        assert!(rule.fits(Verdict::Deny, &Readings::new("POST", "/public", &headers)));
+    }
+
+    #[test]
+    fn what_could_never_match_is_refused() {
+        let texts = |text: &str| vec![text.to_owned()];
+        for method in ["", "G T", "CONNECT", "trace", &"A".repeat(33)] {
+            assert!(Requests::new(Some(&texts(method)), None).is_err(), "{method:?}");
+        }
+        for path in ["", "x", "/a?b", "/a/../b", "/a*b", "/%zz", "/a b", &"/".repeat(1025)] {
+            assert!(Requests::new(None, Some(&texts(path))).is_err(), "{path:?}");
+        }
+        assert!(Requests::new(Some(&[]), None).is_err() && Requests::new(None, Some(&[])).is_err());
+        assert!(Requests::new(None, None).unwrap().is_none());
+    }
+}
