@@ -18,6 +18,10 @@ pub(crate) enum Command {
     /// with all changes.
     Set(policy::SetArgs),
     /// Let a sandbox reach something, before all other rules
+    ///
+    /// The rules that there are about the same target are dropped. With --method or --path the
+    /// sandbox may only ask for that, and the server looks into its connections: its programs must
+    /// trust the server, which they do if the sandbox was made with such a rule or with a vault.
     Allow(policy::RuleArgs),
     /// Keep a sandbox from reaching something, before all other rules
     Deny(policy::RuleArgs),

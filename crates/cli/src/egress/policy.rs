@@ -1,6 +1,6 @@
 //! `osb egress policy`, `set`, `allow`, `deny` and `rm`.
 
-use opensandbox::api::lifecycle::{NetworkAction, NetworkPolicy};
+use opensandbox::api::lifecycle::{NetworkAction, NetworkPolicy, NetworkRule};
 
 use crate::{
     env::Environment,
@@ -31,16 +31,17 @@ pub(crate) async fn show(
 }
 
 fn describe(policy: &NetworkPolicy) -> String {
-    let mut table = Table::new(["ACTION", "TARGET", "PORTS"]);
-    for rule in &policy.egress {
-        let ports = rule
-            .ports
-            .as_ref()
-            .map(|ports| ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
-        table.row([word(rule.action).to_owned(), rule.target.clone(), or_dash(ports)]);
+    let mut table = Table::new(["ACTION", "TARGET", "PORTS", "METHODS", "PATHS"]);
+    let list = |texts: &Option<Vec<String>>| or_dash(texts.as_ref().map(|texts| texts.join(",")));
+    for NetworkRule { action, target, ports, methods, paths } in &policy.egress {
+        let ports =
+            ports.as_ref().map(|ports| ports.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let action = word(*action).to_owned();
+        table.row([action, target.clone(), list(&ports), list(methods), list(paths)]);
     }
-    let default = word(policy.default_action.unwrap_or(NetworkAction::Deny));
-    table.row([default.to_owned(), "everything else".to_owned(), or_dash(None::<String>)]);
+    let default = word(policy.default_action.unwrap_or(NetworkAction::Deny)).to_owned();
+    let none = || list(&None);
+    table.row([default, "everything else".to_owned(), none(), none(), none()]);
     table.render()
 }
 
@@ -74,6 +75,13 @@ pub(crate) struct RuleArgs {
     /// Names, `*.domain`s, addresses or ranges
     #[arg(required = true, value_name = "TARGET[:PORT,…]")]
     targets: Vec<Destination>,
+    /// Only requests of HTTP with this method, at the ports 80 and 443 unless others are given; may
+    /// be repeated
+    #[arg(long = "method", value_name = "METHOD")]
+    methods: Vec<String>,
+    /// Only requests for this path, or for all that begin like it if it ends in `*`; may be repeated
+    #[arg(long = "path", value_name = "PATH")]
+    paths: Vec<String>,
     #[command(flatten)]
     target: Target,
 }
@@ -83,7 +91,14 @@ pub(crate) async fn change(
     action: NetworkAction,
     environment: &Environment,
 ) -> Result<u8, Failure> {
-    let rules: Vec<_> = args.targets.iter().map(|to| to.rule(action)).collect();
+    let given = |texts: &Vec<String>| (!texts.is_empty()).then(|| texts.clone());
+    let (methods, paths) = (given(&args.methods), given(&args.paths));
+    let rule = |to: &Destination| NetworkRule {
+        methods: methods.clone(),
+        paths: paths.clone(),
+        ..to.rule(action)
+    };
+    let rules: Vec<_> = args.targets.iter().map(rule).collect();
     args.target.lifecycle(environment)?.merge_rules(&args.id, &rules).await?;
     Ok(0)
 }
@@ -118,14 +133,14 @@ mod tests {
     #[test]
     fn rules_are_shown_in_order_and_the_default_last() {
         let policy = serde_json::from_str(
-            r#"{"defaultAction":"deny","egress":[{"action":"allow","target":"a.example","ports":[80,443]},{"action":"deny","target":"*.example"}]}"#,
+            r#"{"defaultAction":"deny","egress":[{"action":"allow","target":"a.example","ports":[80,443]},{"action":"deny","target":"*.example","methods":["PUT","POST"],"paths":["/a/*"]}]}"#,
         );
         assert_eq!(
             describe(&policy.unwrap()),
-            "ACTION  TARGET           PORTS\n\
-             allow   a.example        80,443\n\
-             deny    *.example        -\n\
-             deny    everything else  -"
+            "ACTION  TARGET           PORTS   METHODS   PATHS\n\
+             allow   a.example        80,443  -         -\n\
+             deny    *.example        -       PUT,POST  /a/*\n\
+             deny    everything else  -       -         -"
         );
     }
 }
