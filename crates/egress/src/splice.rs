@@ -58,8 +58,7 @@ pub(crate) async fn carry(passage: &Passage, pair: &Pair) -> Result<(), Broken> 
     let out = Meter { counters: [&passage.traffic.sent, &house.sent], bandwidth };
     let back = Meter { counters: [&passage.traffic.received, &house.received], bandwidth };
     let outwards = async {
-        let head = timeout(PATIENCE, first_bytes(passage, inside));
-        let head = head_in_time(inside, head).await?;
+        let head = first_bytes(passage, inside).await?;
         write_all(outside, &head).await?;
         out.count(head.len()).await;
         Ok(pour(inside, outside, &out).await?)
@@ -72,28 +71,24 @@ pub(crate) async fn carry(passage: &Passage, pair: &Pair) -> Result<(), Broken> 
     }
 }
 
-/// Waits for the first byte as long as it takes, and then for the rest as long as it may.
-async fn head_in_time(
-    inside: &TcpStream,
-    head: impl Future<Output = Result<Result<Vec<u8>, Broken>, tokio::time::error::Elapsed>>,
-) -> Result<Vec<u8>, Broken> {
-    inside.readable().await?;
-    head.await.unwrap_or_else(|_| Err(Broken::Refused(mismatch())))
-}
-
-/// Reads until it is clear for whom the bytes are, and whether they may go there.
+/// Reads until it is clear for whom the bytes are, and whether they may go there. The first may come
+/// as late as they like.
 async fn first_bytes(passage: &Passage, inside: &TcpStream) -> Result<Vec<u8>, Broken> {
     let mut held = Vec::new();
+    read(inside, &mut held).await?;
+    let rest = timeout(PATIENCE, listen(passage, inside, &mut held)).await;
+    rest.unwrap_or_else(|_| Err(Broken::Refused(mismatch())))?;
+    Ok(held)
+}
+
+async fn listen(passage: &Passage, inside: &TcpStream, held: &mut Vec<u8>) -> Result<(), Broken> {
     for _ in 0..PARTS {
-        if read(inside, &mut held).await? == 0 {
-            return Ok(held);
-        }
-        let seen = sniff(&held);
+        let seen = sniff(held);
         if seen != Seen::Undecided {
-            return match verdict(passage, &seen) {
-                Ok(()) => Ok(held),
-                Err(ruling) => Err(Broken::Refused(ruling)),
-            };
+            return verdict(passage, &seen).map_err(Broken::Refused);
+        }
+        if read(inside, held).await? == 0 {
+            return Ok(());
         }
     }
     Err(Broken::Refused(mismatch()))
@@ -194,7 +189,12 @@ fn finish(to: &TcpStream) {
 async fn read(from: &TcpStream, buffer: &mut Vec<u8>) -> io::Result<usize> {
     from.async_io(Interest::READABLE, || {
         buffer.reserve(BUFFER.saturating_sub(buffer.capacity()).max(BUFFER / 4));
-        from.try_read_buf(buffer)
+        let read = from.try_read_buf(buffer);
+        // It may have seemed only as if something came.
+        if buffer.is_empty() {
+            *buffer = Vec::new();
+        }
+        read
     })
     .await
 }
@@ -225,4 +225,25 @@ async fn drain(pipe: &OwnedFd, to: &TcpStream, mut length: usize) -> io::Result<
         length = length.saturating_sub(moved);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn while_nothing_comes_no_memory_is_held() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (_client, accepted) = tokio::join!(client, listener.accept());
+        let (accepted, _) = accepted.unwrap();
+        // Readiness that turns out to be none, as it may.
+        accepted.writable().await.unwrap();
+        let mut buffer = Vec::new();
+        assert!(poll!(Box::pin(read(&accepted, &mut buffer))).is_pending());
+        assert_eq!(buffer.capacity(), 0);
+    }
 }

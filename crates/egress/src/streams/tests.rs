@@ -127,6 +127,28 @@ async fn a_host_that_speaks_first_is_heard_at_once() {
 }
 
 #[tokio::test]
+async fn whoever_was_silent_for_long_may_still_speak_slowly() {
+    let house = TestHouse::start(only(&["a.test", LOOPBACK])).await;
+    let port = echo("hello ").await;
+    let mut stream = house.connect(house.address("a.test", port)).await;
+    stream.set_nodelay(true).unwrap();
+    // It is connected to its host by then.
+    stream.read_exact(&mut [0; 6]).await.unwrap();
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_mins(5)).await;
+    tokio::time::resume();
+    let request = b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    for part in request.chunks(request.len() / 3) {
+        stream.write_all(part).await.unwrap();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+    stream.shutdown().await.unwrap();
+    assert_eq!(rest(&mut stream).await.unwrap(), request);
+}
+
+#[tokio::test]
 async fn at_an_address_nobody_is_asked_for_whom_a_rule_denies() {
     let rules = r#"{"defaultAction":"allow","egress":[{"action":"deny","target":"b.test"}]}"#;
     let house = TestHouse::start(policy(rules)).await;
