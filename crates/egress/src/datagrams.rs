@@ -9,7 +9,7 @@ use std::{
 
 use osb_sys::outlets::{self, Received};
 use rustix::net::{SendFlags, send};
-use tokio::{io::Interest, net::UdpSocket, time::timeout};
+use tokio::{io::Interest, net::UdpSocket, task::coop::consume_budget, time::timeout};
 
 use crate::{
     By, Ruling, Verdict,
@@ -80,17 +80,20 @@ impl Datagrams {
             self.socket.readable().await?;
             // Nothing is held while nothing comes.
             let mut buffer = vec![0; LONGEST];
-            let mut receive = || outlets::receive(&self.socket, &mut buffer);
-            let Received { from, to, length } =
-                match self.socket.try_io(Interest::READABLE, &mut receive) {
-                    Ok(received) => received,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            loop {
+                // Whoever sends without end must not keep others from being served.
+                consume_budget().await;
+                let receive = || outlets::receive(&self.socket, &mut buffer);
+                match self.socket.try_io(Interest::READABLE, receive) {
+                    Ok(Received { from, to, length }) => {
+                        self.take(Flow { from, to }, buffer.get(..length).unwrap_or_default());
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) => {
                         tracing::debug!(sandbox_id = %self.door.id, %error, "a datagram is lost");
-                        continue;
                     }
-                };
-            self.take(Flow { from, to }, buffer.get(..length).unwrap_or_default());
+                }
+            }
         }
     }
 
@@ -172,7 +175,7 @@ impl Open {
     /// What cannot be sent is lost, as datagrams may be.
     fn send(&self, bytes: &[u8]) {
         // A policy that cuts the flow is in force before the flow has ended.
-        if self.passage.is_cut() {
+        if self.passage.is_cut() || !fits(self.passage.door(), bytes.len()) {
             return;
         }
         // Without a look at whether there is room: of a new socket that is not known yet.
@@ -192,8 +195,10 @@ impl Back {
     /// Passes on the answers of a flow until there are none any more.
     async fn answer_all(&self, flow: Flow, Open { socket, passage }: &Open) {
         while let Ok(Ok(())) = timeout(SILENCE, socket.readable()).await {
+            consume_budget().await;
             let mut bytes = Vec::with_capacity(LONGEST);
             match socket.try_recv_buf(&mut bytes) {
+                Ok(length) if !fits(passage.door(), length) => {}
                 Ok(length) => {
                     passage.traffic.received.fetch_add(length as u64, Relaxed);
                     passage.door().house.counters.received.fetch_add(length as u64, Relaxed);
@@ -211,6 +216,12 @@ impl Back {
     }
 }
 
+/// Whether the sandbox has bandwidth for a datagram, which then is taken. What does not fit is lost.
+fn fits(door: &Door, length: usize) -> bool {
+    let length = u32::try_from(length).unwrap_or(u32::MAX);
+    door.bandwidth.as_ref().is_none_or(|bandwidth| bandwidth.take(length.into()).is_ok())
+}
+
 fn connect(to: SocketAddr) -> io::Result<UdpSocket> {
     let any = match to {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
@@ -220,4 +231,54 @@ fn connect(to: SocketAddr) -> io::Result<UdpSocket> {
     socket.set_nonblocking(true)?;
     socket.connect(to)?;
     UdpSocket::from_std(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+
+    use super::*;
+    use crate::{
+        Settings,
+        testing::{LOOPBACK, TestHouse, only},
+    };
+
+    /// Datagrams that come to an ordinary socket, with which answers are lost.
+    fn datagrams(house: &TestHouse) -> (Datagrams, std::net::UdpSocket) {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let copy = || socket.try_clone().unwrap();
+        let answers = (copy().into(), copy().into());
+        (Datagrams::new(house.door.clone(), copy(), answers).unwrap(), socket)
+    }
+
+    #[tokio::test]
+    async fn whoever_sends_without_end_leaves_room_for_others() {
+        let house = TestHouse::start(only(&[])).await;
+        let (datagrams, socket) = datagrams(&house);
+        for _ in 0..200 {
+            socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+        }
+        // So that the runtime knows of them.
+        datagrams.socket.readable().await.unwrap();
+        let received = datagrams.receive_all();
+        tokio::pin!(received);
+        assert!(poll!(received.as_mut()).is_pending());
+        assert!(socket.recv(&mut [0]).is_ok(), "all of them were taken in one turn");
+    }
+
+    #[tokio::test]
+    async fn datagrams_are_held_to_the_bandwidth_of_the_sandbox() {
+        let settings = Settings { bandwidth: Some(1024), ..Settings::default() };
+        let house = TestHouse::with(only(&[LOOPBACK]), settings).await;
+        let (datagrams, _socket) = datagrams(&house);
+        let host = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        host.set_nonblocking(true).unwrap();
+        let flow = Flow { from: "198.18.0.1:9".parse().unwrap(), to: host.local_addr().unwrap() };
+        for _ in 0..100 {
+            datagrams.take(flow, &[0; 4096]);
+        }
+        let arrived = (0..100).take_while(|_| host.recv(&mut [0; 4096]).is_ok()).count();
+        assert!((1..50).contains(&arrived), "{arrived} of 100 came through");
+    }
 }
