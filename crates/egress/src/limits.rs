@@ -1,5 +1,5 @@
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -22,17 +22,30 @@ impl Bucket {
     ///
     /// More than fits at once is lent: it is given when the bucket is full, and paid for later.
     pub(crate) fn take(&self, amount: f64) -> Result<(), Duration> {
+        let mut held = self.filled();
+        let missing = amount.min(self.burst) - held.0;
+        if missing > 0.0 {
+            return Err(Duration::from_secs_f64(missing / self.rate));
+        }
+        held.0 -= amount;
+        Ok(())
+    }
+
+    /// Takes so much in any case, and says how long it takes until it is paid for.
+    pub(crate) fn spend(&self, amount: f64) -> Option<Duration> {
+        let mut held = self.filled();
+        held.0 -= amount;
+        (held.0 < 0.0).then(|| Duration::from_secs_f64(-held.0 / self.rate))
+    }
+
+    /// How much there is now.
+    fn filled(&self) -> MutexGuard<'_, (f64, Instant)> {
         let mut held = self.level.lock().unwrap_or_else(PoisonError::into_inner);
         let (level, filled) = &mut *held;
         let now = Instant::now();
         *level = (*level + (now - *filled).as_secs_f64() * self.rate).min(self.burst);
         *filled = now;
-        let missing = amount.min(self.burst) - *level;
-        if missing > 0.0 {
-            return Err(Duration::from_secs_f64(missing / self.rate));
-        }
-        *level -= amount;
-        Ok(())
+        held
     }
 
     /// Waits until so much can be taken, and takes it.
@@ -64,5 +77,18 @@ mod tests {
         let before = Instant::now();
         bucket.wait(1.0).await;
         assert!(before.elapsed() > Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_spent_is_paid_for_whole() {
+        let bucket = Bucket::new(10.0, 2.0);
+        let before = Instant::now();
+        for _ in 0..10 {
+            if let Some(rest) = bucket.spend(5.0) {
+                tokio::time::sleep(rest).await;
+            }
+        }
+        let took = before.elapsed();
+        assert!(took >= Duration::from_millis(4750), "50 at 10 a second took {took:?}");
     }
 }

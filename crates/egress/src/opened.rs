@@ -173,9 +173,8 @@ impl Metered {
     fn pay(&mut self, bytes: usize) {
         let Some(bandwidth) = &self.passage.door().bandwidth else { return };
         #[expect(clippy::cast_precision_loss, reason = "nobody counts bandwidth that precisely")]
-        if let Err(wait) = bandwidth.take(bytes as f64) {
-            self.rest = Some(Box::pin(tokio::time::sleep(wait)));
-        }
+        let wait = bandwidth.spend(bytes as f64);
+        self.rest = wait.map(|wait| Box::pin(tokio::time::sleep(wait)));
     }
 }
 
