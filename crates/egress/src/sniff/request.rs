@@ -2,25 +2,38 @@
 
 use super::{Said, Seen};
 
-/// The longest word that is taken for a method.
-const METHOD: usize = 24;
-
 pub(super) fn read(bytes: &[u8]) -> Seen {
+    // Servers pass over empty lines in front of a request.
+    let empty = bytes.iter().take_while(|byte| b"\r\n".contains(byte)).count();
+    let bytes = bytes.get(empty..).unwrap_or_default();
     let line_end = bytes.iter().position(|byte| *byte == b'\n');
     let line = bytes.get(..line_end.unwrap_or(bytes.len())).unwrap_or_default();
+    // That is in no request. The protocol of git has it, and lines that do not end.
+    if line.contains(&0) {
+        return Seen::Nobody;
+    }
     let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     match line.iter().position(|byte| !is_token(byte)) {
-        None if line.len() <= METHOD && line_end.is_none() => return Seen::Undecided,
-        Some(method) if (1..=METHOD).contains(&method) && line.get(method) == Some(&b' ') => {}
+        None if line_end.is_none() => return Seen::Undecided,
+        Some(method @ 1..) if line.get(method) == Some(&b' ') => {}
         _ => return Seen::Nobody,
     }
     let Some(line_end) = line_end else { return Seen::Undecided };
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
-    let (_method, target, version) = (words.next(), words.next(), words.next_back());
     // HTTP/2 begins with a line of the same form, and names its hosts where only it can read them.
-    if !version.is_some_and(|version| version.to_ascii_uppercase().starts_with(b"HTTP/1.")) {
+    if line == b"PRI * HTTP/2.0" {
         return Seen::Nobody;
+    }
+    let words: Vec<_> = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();
+    let begins = |word: Option<&&[u8]>, with: &[u8]| {
+        word.and_then(|word| word.get(..with.len())).is_some_and(|it| it.eq_ignore_ascii_case(with))
+    };
+    let (target, third, last) = (words.get(1).copied(), words.get(2), words.get(2..));
+    let last = last.and_then(<[_]>::last);
+    if !begins(last, b"HTTP/1.") {
+        // Some servers read it all the same, whatever stands behind, or guess a version.
+        let alike = begins(third, b"HTTP/") || begins(last, b"HTTP/");
+        return if alike { Seen::Ambiguous } else { Seen::Nobody };
     }
     let rest = bytes.get(line_end + 1..).unwrap_or_default();
     let mut hosts = target.and_then(of_target).into_iter().collect::<Vec<_>>();
@@ -115,6 +128,9 @@ mod tests {
         assert_eq!(read(b"GET / HTTP/1.1\nHost: a.test\n\n"), host("a.test"));
         assert_eq!(read(b"GET / HTTP/1.1\r\nHost: [fd53::1]:80\r\n\r\n"), host("fd53::1"));
         assert_eq!(read(b"GET / HTTP/1.0\r\n\r\n"), Seen::Nobody);
+        assert_eq!(read(b"\r\n\nGET / HTTP/1.1\r\nHost: a.test\r\n\r\n"), host("a.test"));
+        let long = format!("{} / HTTP/1.1\r\nHost: a.test\r\n\r\n", "M".repeat(99));
+        assert_eq!(read(long.as_bytes()), host("a.test"));
     }
 
     #[test]
@@ -135,6 +151,8 @@ mod tests {
             "GET / HTTP/1.1\r\nX: y\rHost: b.test\r\nHost: a.test\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a.test/b.test\r\n\r\n",
             "GET / HTTP/1.1\r\nHost:\r\n\r\n",
+            "GET / HTTP/1.1 x\r\nHost: a.test\r\n\r\n",
+            "GET / HTTP/3.0\r\nHost: a.test\r\n\r\n",
         ] {
             assert_eq!(read(head.as_bytes()), Seen::Ambiguous, "{head:?}");
         }
@@ -142,9 +160,15 @@ mod tests {
 
     #[test]
     fn other_protocols_are_not_held_up() {
-        for bytes in
-            ["SSH-2.0-OpenSSH_9.2 x\r\n", "EHLO me\r\n", "\0\0\0\u{8}", "*1\r\n", "\r\n", "{\"a"]
-        {
+        for bytes in [
+            "SSH-2.0-OpenSSH_9.2 x\r\n",
+            "EHLO me\r\n",
+            "\0\0\0\u{8}",
+            "*1\r\n",
+            "{\"a",
+            "0032git-upload-pack /a.git\0host=a.test\0",
+            "192.0.2.1 - - [x] \"GET / HTTP/1.1\" 200\n",
+        ] {
             assert_eq!(read(bytes.as_bytes()), Seen::Nobody, "{bytes:?}");
         }
         assert_eq!(read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Seen::Nobody);
