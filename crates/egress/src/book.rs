@@ -69,6 +69,19 @@ pub(crate) struct Unknown;
 impl Book {
     const MOST: usize = 4096;
 
+    /// An empty book that begins anywhere: an address that programs remember from an earlier one,
+    /// as of a server that was started again, should not stand for another name now.
+    pub(crate) fn anywhere() -> Self {
+        let mut first = [0; 4];
+        match getrandom::fill(&mut first) {
+            Ok(()) => {
+                Self { next: u32::from_be_bytes(first) % Synthetic::COUNT, ..Self::default() }
+            }
+            // At worst programs must ask again.
+            Err(_) => Self::default(),
+        }
+    }
+
     /// The addresses of a name, which are new if it has none. `None` if the book is full of names
     /// with open connections.
     pub(crate) fn enter(&mut self, name: &Name) -> Option<Synthetic> {
@@ -143,6 +156,14 @@ mod tests {
         assert_eq!(first.v4.to_string(), "198.18.1.0");
         assert_eq!(book.name(first.v4.into()), Some(Ok(name("a.test"))));
         assert_eq!(book.name(second.v6.into()), Some(Ok(name("b.test"))));
+    }
+
+    #[test]
+    fn a_new_book_does_not_begin_like_the_last() {
+        let first = || Book::anywhere().enter(&name("a.test")).unwrap();
+        let firsts: std::collections::HashSet<_> = (0..8).map(|_| first().v4).collect();
+        assert!(firsts.len() > 1, "every book begins with {firsts:?}");
+        assert!(firsts.into_iter().all(|v4| Synthetic::number(v4.into()).is_some()));
     }
 
     #[test]

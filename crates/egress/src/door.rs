@@ -69,7 +69,7 @@ impl Door {
         Self {
             id,
             policy: RwLock::new(policy),
-            book: Mutex::default(),
+            book: Mutex::new(Book::anywhere()),
             passages: Mutex::default(),
             log: Mutex::default(),
             closed: CancellationToken::new(),
