@@ -11,7 +11,7 @@ use aws_lc_rs::hkdf;
 use osb_api::SandboxId;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, date_time_ymd,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SerialNumber, date_time_ymd,
 };
 use rustls::{
     crypto::CryptoProvider,
@@ -55,8 +55,7 @@ impl Root {
     /// One that nobody has had before.
     pub fn random() -> io::Result<Self> {
         let mut secret = [0; Self::LENGTH];
-        let none = |_| io::Error::other("the machine has no randomness");
-        aws_lc_rs::rand::fill(&mut secret).map_err(none)?;
+        fill(&mut secret)?;
         Ok(Self::new(secret))
     }
 }
@@ -136,6 +135,9 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
+        // Without a word it would follow from the key, which all hosts share; there are clients that
+        // refuse a second certificate with the same number.
+        params.serial_number = Some(SerialNumber::from_slice(&serial()?));
         let now = OffsetDateTime::from(now);
         (params.not_before, params.not_after) = (now - BACKDATED, now + GOOD_FOR);
         let der = PrivatePkcs8KeyDer::from(self.hosts.as_slice());
@@ -159,6 +161,19 @@ impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Authority").finish_non_exhaustive()
     }
+}
+
+fn fill(bytes: &mut [u8]) -> io::Result<()> {
+    let none = |_| io::Error::other("the machine has no randomness");
+    aws_lc_rs::rand::fill(bytes).map_err(none)
+}
+
+/// A number that no other certificate has. It is positive, as it has to be.
+fn serial() -> io::Result<[u8; 16]> {
+    let mut serial = [0; 16];
+    fill(&mut serial)?;
+    serial[0] = serial[0] & 0x7f | 0x40;
+    Ok(serial)
 }
 
 fn called(name: &str) -> DistinguishedName {
@@ -191,6 +206,24 @@ fn key(root: &Root, sandbox: SandboxId, purpose: &[u8]) -> io::Result<KeyPair> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_two_certificates_have_the_same_number() {
+        let authority = Authority::new(&Root::new([7; 32]), SandboxId::random()).unwrap();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let vouch = |name: &str| {
+            let name = Name::parse(name).unwrap();
+            authority.vouch(&name, SystemTime::UNIX_EPOCH + GOOD_FOR, &provider).unwrap()
+        };
+        let (one, other) = (vouch("a.test"), vouch("b.test"));
+        // The outer sequence, the inner one, the version; then the number with its length.
+        let number = |key: &CertifiedKey| {
+            let der = key.cert[0].as_ref();
+            let at = der.windows(7).position(|it| it == [0xa0, 3, 2, 1, 2, 2, 16]).unwrap() + 7;
+            der[at..at + 16].to_vec()
+        };
+        assert_ne!(number(&one), number(&other));
+    }
 
     #[test]
     fn the_same_root_gives_the_same_authority_and_no_other() {
