@@ -255,6 +255,8 @@ fn clean(headers: &mut HeaderMap) {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .map(|name| name.trim().to_ascii_lowercase())
+        // Whom the request is for was checked, and does not concern the connection alone.
+        .filter(|name| name != "host")
         .collect();
     // A length beside a transfer coding is void.
     if headers.contains_key(header::TRANSFER_ENCODING) {
@@ -282,4 +284,26 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 
 fn body(bytes: Bytes) -> Body {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_concerns_the_connection_goes_and_whom_the_request_is_for_stays() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("host", "a.test"),
+            ("connection", "Close, HOST, x-hop"),
+            ("x-hop", "1"),
+            ("te", "trailers"),
+            ("accept", "*/*"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        clean(&mut headers);
+        let names: Vec<_> = headers.keys().map(header::HeaderName::as_str).collect();
+        assert_eq!(names, ["host", "te", "accept"]);
+    }
 }
