@@ -3,9 +3,12 @@
 
 use std::{io, net::IpAddr};
 
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink::SocketAddrNetlink, recv,
-    sendto, socket_with,
+use rustix::{
+    io::Errno,
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink::SocketAddrNetlink,
+        recv, sendto, socket_with,
+    },
 };
 
 const RTM_NEWROUTE: u16 = 24;
@@ -27,13 +30,27 @@ pub fn is_own(address: IpAddr) -> io::Result<bool> {
     sendto(&socket, &question(address), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
     let mut answer = [0; 4096];
     let (length, _) = recv(&socket, &mut answer, RecvFlags::empty())?;
-    let answer = answer.get(..length).unwrap_or_default();
-    match (answer.get(4..6), answer.get(KIND)) {
-        (Some(what), Some(kind)) if what == RTM_NEWROUTE.to_ne_bytes() => {
-            Ok(DELIVERED_HERE.contains(kind))
+    read(answer.get(..length).unwrap_or_default())
+}
+
+/// What the kernel's answer says.
+fn read(answer: &[u8]) -> io::Result<bool> {
+    let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
+    match kind {
+        Some(RTM_NEWROUTE) => {
+            let route = answer.get(KIND).ok_or(io::ErrorKind::InvalidData)?;
+            Ok(DELIVERED_HERE.contains(route))
         }
-        // No route leads there: nothing is delivered at all.
-        (Some(what), _) if what == NLMSG_ERROR.to_ne_bytes() => Ok(false),
+        Some(NLMSG_ERROR) => {
+            let code = answer.get(HEADER..).and_then(<[u8]>::first_chunk);
+            let code = i32::from_ne_bytes(*code.ok_or(io::ErrorKind::InvalidData)?);
+            match Errno::from_raw_os_error(-code) {
+                // No route leads there, or one that lets nothing through: nothing is delivered.
+                Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::INVAL => Ok(false),
+                // It could not say.
+                error => Err(error.into()),
+            }
+        }
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
@@ -78,6 +95,20 @@ mod tests {
         ] {
             assert_eq!(is_own(text.parse().unwrap()).unwrap(), own, "{text}");
         }
+    }
+
+    #[test]
+    fn an_address_is_somebody_elses_only_if_the_kernel_says_so() {
+        let failed = |error: Errno| {
+            let mut answer = vec![0; HEADER];
+            answer[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
+            answer.extend((-error.raw_os_error()).to_ne_bytes());
+            answer
+        };
+        assert!(!read(&failed(Errno::NETUNREACH)).unwrap());
+        assert_eq!(read(&failed(Errno::NOBUFS)).unwrap_err().raw_os_error(), Some(105));
+        assert!(read(&failed(Errno::NETUNREACH)[..HEADER]).is_err());
+        assert!(read(&[]).is_err());
     }
 
     #[test]
