@@ -75,13 +75,21 @@ pub(crate) fn resolve(
     })
 }
 
+/// Makes a key, unless there is one. It is there whole or not at all, even if this process or the
+/// machine ends half-way: of a part no server could make anything.
 pub(crate) fn create(path: &Path) -> Result<SecretString, PathError> {
     let failed = |source| PathError::new("create", path, source);
+    if path.symlink_metadata().is_ok() {
+        return Err(failed(io::ErrorKind::AlreadyExists.into()));
+    }
     let key = token::random::<32>().map_err(|source| failed(io::Error::other(source)))?;
-    let mut file =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+    let partial = path.with_extension("partial");
+    fs::remove_file(&partial)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
+    let mut file = file.map_err(failed)?;
     file.write_all(format!("{key}\n").as_bytes()).map_err(failed)?;
     file.sync_all().map_err(failed)?;
+    fs::rename(&partial, path)?;
     Ok(SecretString::from(key))
 }
 
@@ -112,6 +120,18 @@ mod tests {
         let mut longer = b"correct-horse".to_vec();
         longer.resize(MAX + 1, 0);
         assert!(!key.matches(&longer));
+    }
+
+    #[test]
+    fn a_key_that_was_being_made_when_a_server_was_killed_is_made_anew() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("api-key");
+        fs::write(path.with_extension("partial"), "half").expect("a part");
+        let key = create(&path).expect("a key");
+        assert_eq!(fs::read_to_string(&path).expect("the key").trim(), key.expose_secret());
+        assert_eq!(fs::names(dir.path()).expect("names"), ["api-key"]);
+        let again = create(&path).expect_err("there is a key");
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
     }
 
     #[test]
