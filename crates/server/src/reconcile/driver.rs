@@ -206,6 +206,7 @@ impl Driver {
         match self.shared.attend(self.id).await {
             Ok(()) => {
                 self.attended = true;
+                self.failures = 0;
                 Ok(())
             }
             Err(error) if self.birth.is_some() => {
