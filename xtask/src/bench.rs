@@ -5,9 +5,13 @@ mod client;
 mod daemon;
 mod docker;
 mod floor;
+mod hosts;
 mod life;
 mod measure;
 mod memory;
+mod network;
+pub(crate) mod probe;
+mod question;
 mod runc;
 mod sample;
 mod server;
@@ -27,6 +31,7 @@ use crate::checkout;
 use client::Client;
 use daemon::Daemon;
 use life::{Changes, Many};
+use network::Network;
 use sample::Sample;
 use server::Server;
 use snapshots::Snapshots;
@@ -59,9 +64,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let osb = checkout::root().join(&options.osb);
     let report = runtime.block_on(async {
         let warm = claims(&osb, options.count / 2).await?;
+        let network = Network::measure(&osb, options.count, options.mebibytes).await?;
         let server = Server::start(&osb, "").await?;
         let client = server.client();
-        let report = measure_all(&server, &client, options, warm).await;
+        let report = measure_all(&server, &client, options, warm, network).await;
         // Sandboxes outlive their server, so they go first, also after a failure.
         let removed = client.remove_all().await;
         server.stop()?;
@@ -92,6 +98,7 @@ async fn measure_all(
     client: &Client,
     options: &Options,
     warm: Sample,
+    network: Network,
 ) -> Result<Report> {
     let half = options.count / 2;
     // The first sandbox pays for pages that all later ones share.
@@ -112,6 +119,7 @@ async fn measure_all(
         many,
         snapshots,
         daemon,
+        network,
         namespaces_floor: floor::namespaces(half),
         loopback_floor: floor::loopback(options.mebibytes)?,
         docker: docker::run_to_output(half.min(20))?,

@@ -27,6 +27,9 @@ enum Task {
     Spec(spec::Options),
     /// Measure a real server and print the table of promises.
     Bench(bench::Options),
+    /// Measure one thing, in a sandbox that `bench` has put this program into.
+    #[command(hide = true)]
+    Probe(bench::probe::Options),
 }
 
 fn main() -> Result<ExitCode> {
@@ -34,5 +37,6 @@ fn main() -> Result<ExitCode> {
         Task::Tidy => tidy::run(),
         Task::Spec(options) => spec::run(&options),
         Task::Bench(options) => bench::run(&options),
+        Task::Probe(options) => bench::probe::run(&options).map(|()| ExitCode::SUCCESS),
     }
 }

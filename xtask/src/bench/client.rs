@@ -57,23 +57,55 @@ impl Client {
 
     /// The same with what the sandbox is made from.
     pub(crate) async fn create_from(&self, key: &str, origin: Value) -> Result<Sandbox> {
-        let request = json!({
-            (key): origin,
+        self.create_with(&json!({ (key): origin })).await
+    }
+
+    /// The same with these fields in the request.
+    pub(crate) async fn create_with(&self, fields: &Value) -> Result<Sandbox> {
+        let mut request = json!({
             "entrypoint": ["sleep", "infinity"],
             "resourceLimits": { "cpu": "1", "memory": "512Mi" },
             "timeout": 3600,
         });
+        if let (Some(all), Some(fields)) = (request.as_object_mut(), fields.as_object()) {
+            all.extend(fields.clone());
+        }
         let created = self.lifecycle(&Method::POST, "/sandboxes", Some(&request)).await?;
-        let id = text(&created, "id")?;
-        let endpoint =
-            self.lifecycle(&Method::GET, &format!("/sandboxes/{id}/endpoints/44772"), None).await?;
+        self.endpoint(&text(&created, "id")?, 44772).await
+    }
+
+    /// The way to a port of a sandbox.
+    async fn endpoint(&self, id: &str, port: u16) -> Result<Sandbox> {
+        let path = format!("/sandboxes/{id}/endpoints/{port}");
+        let endpoint = self.lifecycle(&Method::GET, &path, None).await?;
         let headers = endpoint.get("headers").and_then(Value::as_object);
         let headers = headers
             .into_iter()
             .flatten()
             .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
             .collect();
-        Ok(Sandbox { id, endpoint: text(&endpoint, "endpoint")?, headers })
+        Ok(Sandbox { id: id.to_owned(), endpoint: text(&endpoint, "endpoint")?, headers })
+    }
+
+    /// Makes something below the egress port of a sandbox.
+    pub(crate) async fn egress(&self, id: &str, path: &str, body: &Value) -> Result<()> {
+        let port = self.endpoint(id, 18080).await?;
+        let mut headers = port.headers();
+        headers.push(("content-type", "application/json"));
+        let uri = format!("http://{}{path}", port.endpoint);
+        self.send(&Method::POST, &uri, &headers, full(body.to_string())).await?.collect().await?;
+        Ok(())
+    }
+
+    pub(crate) async fn change_policy(
+        &self,
+        method: &Method,
+        id: &str,
+        change: &Value,
+    ) -> Result<()> {
+        let path = format!("/sandboxes/{id}/networkpolicy");
+        self.lifecycle(method, &path, Some(change)).await?;
+        Ok(())
     }
 
     pub(crate) async fn remove(&self, id: &str) -> Result<()> {
@@ -192,15 +224,33 @@ impl Client {
 
     /// Writes a file of `size` bytes in one streamed upload.
     pub(crate) async fn upload(&self, sandbox: &Sandbox, path: &str, size: usize) -> Result<()> {
-        let metadata = json!({ "path": path });
+        let chunk = Bytes::from(vec![b'x'; CHUNK]);
+        self.upload_parts(sandbox, path, std::iter::repeat_n(chunk, size / CHUNK)).await
+    }
+
+    /// Writes a program.
+    pub(crate) async fn upload_file(
+        &self,
+        sandbox: &Sandbox,
+        path: &str,
+        content: Bytes,
+    ) -> Result<()> {
+        self.upload_parts(sandbox, path, std::iter::once(content)).await
+    }
+
+    async fn upload_parts(
+        &self,
+        sandbox: &Sandbox,
+        path: &str,
+        chunks: impl Iterator<Item = Bytes> + Send + Sync + 'static,
+    ) -> Result<()> {
+        let metadata = json!({ "path": path, "mode": 755 });
         let head = format!(
             "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"metadata\"; \
              filename=\"metadata\"\r\nContent-Type: application/json\r\n\r\n{metadata}\r\n\
              --{BOUNDARY}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\
              Content-Type: application/octet-stream\r\n\r\n"
         );
-        let chunk = Bytes::from(vec![b'x'; CHUNK]);
-        let chunks = std::iter::repeat_n(chunk, size / CHUNK);
         let tail = Bytes::from(format!("\r\n--{BOUNDARY}--\r\n"));
         let parts = std::iter::once(Bytes::from(head)).chain(chunks).chain([tail]);
         let body = StreamBody::new(stream::iter(parts.map(|part| Ok(Frame::data(part))))).boxed();

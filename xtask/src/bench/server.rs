@@ -25,6 +25,15 @@ pub(crate) struct Server {
 impl Server {
     /// Starts one with this configuration file.
     pub(crate) async fn start(osb: &Path, settings: &str) -> Result<Self> {
+        Self::start_trusting(osb, settings, Path::new("")).await
+    }
+
+    /// The same, for whom nobody but an `authority` vouches for hosts, if there is one.
+    pub(crate) async fn start_trusting(
+        osb: &Path,
+        settings: &str,
+        authority: &Path,
+    ) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("osb-bench-").tempdir()?;
         let data = directory.path().join("data");
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
@@ -36,6 +45,7 @@ impl Server {
             .arg(&data)
             .arg("--config")
             .arg(&config)
+            .env("SSL_CERT_FILE", authority)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

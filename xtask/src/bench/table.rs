@@ -1,3 +1,5 @@
+mod network;
+
 use std::{fmt, time::Duration};
 
 use serde_json::{Value, json};
@@ -5,6 +7,7 @@ use serde_json::{Value, json};
 use super::{
     daemon::{AT_ONCE, Daemon},
     life::{Changes, Many},
+    network::Network,
     sample::{Sample, milliseconds},
     snapshots::Snapshots,
 };
@@ -23,6 +26,7 @@ pub(crate) struct Report {
     pub(crate) many: Many,
     pub(crate) snapshots: Snapshots,
     pub(crate) daemon: Daemon,
+    pub(crate) network: Network,
     pub(crate) namespaces_floor: Option<Sample>,
     pub(crate) loopback_floor: f64,
     pub(crate) docker: Option<Sample>,
@@ -98,12 +102,12 @@ impl Report {
                 ..Row::default()
             },
             Row::not_yet("first Python cell, warm / cold kernel", "15 / 350 ms"),
-            Row::not_yet("credential proxy, added per request", "1 ms"),
         ];
         rows.extend(self.life_rows());
         rows.extend(self.snapshot_rows());
         rows.extend(self.latency_rows());
         rows.extend(self.size_rows());
+        rows.extend(self.network_rows());
         rows
     }
 
@@ -257,13 +261,6 @@ impl Report {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let sample = |sample: &Sample| {
-            json!({
-                "count": sample.len(),
-                "p50_ms": sample.percentile(50),
-                "p99_ms": sample.percentile(99),
-            })
-        };
         let Daemon { transfer, idle, .. } = &self.daemon;
         json!({
             "create_to_first_output": sample(&self.create),
@@ -291,6 +288,7 @@ impl Report {
             },
             "idle_execd_bytes": { "private": idle.private, "resident": idle.resident },
             "execd_file_bytes": self.daemon.binary,
+            "network": self.network_json(),
             "floor": {
                 "namespaces": self.namespaces_floor.as_ref().map(sample),
                 "process": sample(&self.daemon.argv_floor),
@@ -303,6 +301,14 @@ impl Report {
             "runc_run": self.runc.as_ref().map(sample),
         })
     }
+}
+
+fn sample(sample: &Sample) -> Value {
+    json!({
+        "count": sample.len(),
+        "p50_ms": sample.percentile(50),
+        "p99_ms": sample.percentile(99),
+    })
 }
 
 /// What another program needs, and how much more that is.
@@ -361,7 +367,7 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{measure::Transfer, memory::Weight},
+        super::{measure::Transfer, memory::Weight, network::Both},
         *,
     };
 
@@ -383,6 +389,17 @@ mod tests {
             at_once_floor: sample(),
             writing_floor: 3e9,
         };
+        let both = || Both { inside: sample(), outside: sample() };
+        let network = Network {
+            connect: both(),
+            receive: (1e9, 4e9),
+            send: (5e8, 4e9),
+            request: Some(both()),
+            ask: sample(),
+            replace: sample(),
+            patch: sample(),
+            memory: 100 << 10,
+        };
         let report = Report {
             create: sample(),
             crowd_size: 100,
@@ -392,6 +409,7 @@ mod tests {
             many: Many { count: 1000, private: 1024 * 1024, create: sample() },
             snapshots: Snapshots { take: sample(), restore: sample() },
             daemon,
+            network,
             namespaces_floor: None,
             loopback_floor: 4e9,
             docker: Some(Sample::new(vec![Duration::from_millis(400)])),
@@ -401,10 +419,10 @@ mod tests {
         assert!(table.contains("400 ms (×100) / not here"), "{table}");
         assert!(table.contains("3000 MB/s bare file, 4000 MB/s bare TCP (×3.0 / ×2.0)"), "{table}");
         let missed: Vec<&str> = table.lines().filter(|line| line.contains("| NO ")).collect();
-        assert_eq!(missed.len(), 6, "{missed:#?}");
+        assert_eq!(missed.len(), 8, "{missed:#?}");
         let widths: Vec<usize> =
             table.lines().filter(|line| line.starts_with('|')).map(|l| l.chars().count()).collect();
-        assert_eq!(widths.len(), 21);
+        assert_eq!(widths.len(), 26);
         assert!(widths.windows(2).all(|pair| pair[0] == pair[1]), "{table}");
     }
 }
