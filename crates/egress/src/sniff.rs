@@ -35,9 +35,17 @@ pub(crate) fn sniff(bytes: &[u8]) -> Seen {
     let seen = match bytes.first() {
         None => Seen::Undecided,
         Some(&hello::RECORD) => hello::read(bytes),
+        Some(kind) if hello::OTHER_RECORDS.contains(kind) => hello::read_other(bytes),
         Some(_) => request::read(bytes),
     };
     if seen == Seen::Undecided && bytes.len() >= LONGEST { Seen::Ambiguous } else { seen }
+}
+
+/// Reads the first bytes of a connection on which no others follow.
+pub(crate) fn sniff_all(bytes: &[u8]) -> Seen {
+    // To some servers the end of a connection is the end of a head.
+    let seen = sniff(&[bytes, b"\n\n"].concat());
+    if seen == Seen::Undecided { Seen::Ambiguous } else { seen }
 }
 
 impl Said {
@@ -67,6 +75,15 @@ mod tests {
             }
             sniff(&bytes);
         }
+    }
+
+    #[test]
+    fn an_end_is_an_end_of_the_head() {
+        let host = |name| Seen::Host(Said::Name(Name::parse(name).unwrap()));
+        assert_eq!(sniff(b"GET / HTTP/1.1\r\nHost: b.test"), Seen::Undecided);
+        assert_eq!(sniff_all(b"GET / HTTP/1.1\r\nHost: b.test"), host("b.test"));
+        assert_eq!(sniff_all(b"ping"), Seen::Nobody);
+        assert_eq!(sniff_all(&hello_for("b.test")[..30]), Seen::Ambiguous);
     }
 
     #[test]

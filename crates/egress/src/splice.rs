@@ -16,7 +16,7 @@ use crate::{
     door::Target,
     limits::Bucket,
     passage::{Pair, Passage},
-    sniff::{Said, Seen, sniff},
+    sniff::{Said, Seen, sniff, sniff_all},
 };
 
 /// Why bytes pass no longer, other than that both sides have sent all they had.
@@ -88,7 +88,10 @@ async fn listen(passage: &Passage, inside: &TcpStream, held: &mut Vec<u8>) -> Re
             return verdict(passage, &seen).map_err(Broken::Refused);
         }
         if read(inside, held).await? == 0 {
-            return Ok(());
+            return match held.as_slice() {
+                [] => Ok(()),
+                all => verdict(passage, &sniff_all(all)).map_err(Broken::Refused),
+            };
         }
     }
     Err(Broken::Refused(mismatch()))

@@ -4,6 +4,8 @@ use super::{Said, Seen};
 
 /// The first byte of a record that is part of a handshake.
 pub(super) const RECORD: u8 = 22;
+/// That of records which do not come first. Some servers pass over them.
+pub(super) const OTHER_RECORDS: [u8; 3] = [20, 21, 23];
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
@@ -34,6 +36,15 @@ pub(super) fn read(bytes: &[u8]) -> Seen {
             Some(said) => Seen::Host(said),
             None => Seen::Ambiguous,
         },
+    }
+}
+
+/// What begins like a record, but not like one of a handshake.
+pub(super) fn read_other(bytes: &[u8]) -> Seen {
+    match bytes.get(1) {
+        None => Seen::Undecided,
+        Some(3) => Seen::Ambiguous,
+        Some(_) => Seen::Nobody,
     }
 }
 

@@ -2,9 +2,12 @@
 
 use super::{Said, Seen};
 
+/// What is between words to servers that are not strict.
+const BLANKS: &[u8] = b" \t\r\n\x0b\x0c\x1c\x1d\x1e\x1f";
+
 pub(super) fn read(bytes: &[u8]) -> Seen {
-    // Servers pass over empty lines in front of a request.
-    let empty = bytes.iter().take_while(|byte| b"\r\n".contains(byte)).count();
+    // Servers pass over empty lines in front of a request, and some over blanks.
+    let empty = bytes.iter().take_while(|byte| BLANKS.contains(byte)).count();
     let bytes = bytes.get(empty..).unwrap_or_default();
     let line_end = bytes.iter().position(|byte| *byte == b'\n');
     let line = bytes.get(..line_end.unwrap_or(bytes.len())).unwrap_or_default();
@@ -12,17 +15,27 @@ pub(super) fn read(bytes: &[u8]) -> Seen {
     if line.contains(&0) {
         return Seen::Nobody;
     }
-    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-    match line.iter().position(|byte| !is_token(byte)) {
+    let line = line.strip_suffix(b"\r").filter(|_| line_end.is_some()).unwrap_or(line);
+    match line.iter().position(|byte| !is_token(*byte)) {
         None if line_end.is_none() => return Seen::Undecided,
-        Some(method @ 1..) if line.get(method) == Some(&b' ') => {}
+        Some(method @ 1..) => match line.get(method) {
+            Some(b' ') => {}
+            // The end of the line, perhaps.
+            Some(b'\r') if method + 1 == line.len() => return Seen::Undecided,
+            Some(blank) if BLANKS.contains(blank) => return Seen::Ambiguous,
+            _ => return Seen::Nobody,
+        },
         _ => return Seen::Nobody,
     }
     let Some(line_end) = line_end else { return Seen::Undecided };
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
     // HTTP/2 begins with a line of the same form, and names its hosts where only it can read them.
     if line == b"PRI * HTTP/2.0" {
         return Seen::Nobody;
+    }
+    // Other blanks than the one that belongs there.
+    let odd = line.iter().any(|byte| *byte != b' ' && BLANKS.contains(byte));
+    if odd && line.to_ascii_uppercase().windows(5).any(|part| part == b"HTTP/") {
+        return Seen::Ambiguous;
     }
     let words: Vec<_> = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();
     let begins = |word: Option<&&[u8]>, with: &[u8]| {
@@ -52,6 +65,10 @@ pub(super) fn read(bytes: &[u8]) -> Seen {
     }
 }
 
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
 enum Headers<'a> {
     Incomplete,
     None,
@@ -78,11 +95,14 @@ fn of_headers(mut rest: &[u8]) -> Headers<'_> {
         }
         let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
         let (name, value) = line.split_at(colon);
-        if !name.trim_ascii().eq_ignore_ascii_case(b"host") {
+        // What one server takes for part of a name, such as a blank at its end, another does not.
+        if value.is_empty() || !name.iter().all(|byte| is_token(*byte)) {
+            return Headers::Ambiguous;
+        }
+        if !name.eq_ignore_ascii_case(b"host") {
             continue;
         }
-        // Some servers see another header if there is a blank at the end of its name.
-        if name.trim_ascii() != name || found.is_some() {
+        if found.is_some() {
             return Headers::Ambiguous;
         }
         found = Some(value.get(1..).unwrap_or_default().trim_ascii());
@@ -129,6 +149,7 @@ mod tests {
         assert_eq!(read(b"GET / HTTP/1.1\r\nHost: [fd53::1]:80\r\n\r\n"), host("fd53::1"));
         assert_eq!(read(b"GET / HTTP/1.0\r\n\r\n"), Seen::Nobody);
         assert_eq!(read(b"\r\n\nGET / HTTP/1.1\r\nHost: a.test\r\n\r\n"), host("a.test"));
+        assert_eq!(read(b" \tGET / HTTP/1.1\r\nHost: a.test\r\n\r\n"), host("a.test"));
         let long = format!("{} / HTTP/1.1\r\nHost: a.test\r\n\r\n", "M".repeat(99));
         assert_eq!(read(long.as_bytes()), host("a.test"));
     }
@@ -153,6 +174,11 @@ mod tests {
             "GET / HTTP/1.1\r\nHost:\r\n\r\n",
             "GET / HTTP/1.1 x\r\nHost: a.test\r\n\r\n",
             "GET / HTTP/3.0\r\nHost: a.test\r\n\r\n",
+            "GET / \u{1f}HTTP/1.1\r\nHost: a.test\r\n\r\n",
+            "GET\t/ HTTP/1.1\r\nHost: a.test\r\n\r\n",
+            "GET\r/ HTTP/1.1\r\nHost: a.test\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost\u{b}: b.test\r\nHost: a.test\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost b.test\r\nHost: a.test\r\n\r\n",
         ] {
             assert_eq!(read(head.as_bytes()), Seen::Ambiguous, "{head:?}");
         }
@@ -165,6 +191,7 @@ mod tests {
             "EHLO me\r\n",
             "\0\0\0\u{8}",
             "*1\r\n",
+            "PING\r\n",
             "{\"a",
             "0032git-upload-pack /a.git\0host=a.test\0",
             "192.0.2.1 - - [x] \"GET / HTTP/1.1\" 200\n",
