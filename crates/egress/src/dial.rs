@@ -50,8 +50,21 @@ impl Way {
                 return Ok(Self { ruling, addresses, patience });
             }
         };
-        let Resolved::Addresses(found) = door.house.upstream.resolve(name).await else {
-            return Err(NoWay::Lost(ruling));
+        let found = match door.house.upstream.resolve(name).await {
+            Resolved::Addresses(found) => found,
+            Resolved::Aliased(found, aliases) => {
+                // No rule need allow what a name is an alias of, but none may deny it.
+                let mut rulings = aliases.iter().map(|alias| policy.name_at(alias, port));
+                let is_denied = |ruling: &Ruling| {
+                    let by_a_rule = matches!(ruling.by, By::Rule(_) | By::Operator(_));
+                    by_a_rule && ruling.verdict == Verdict::Deny
+                };
+                if let Some(denied) = rulings.find(is_denied) {
+                    return Err(NoWay::Denied(denied));
+                }
+                found
+            }
+            Resolved::Nothing | Resolved::Failed => return Err(NoWay::Lost(ruling)),
         };
         let mut addresses = Vec::new();
         let mut denied = None;

@@ -8,6 +8,7 @@ use crate::Name;
 /// What a question asks for. Other kinds are numbers.
 pub(crate) mod kind {
     pub(crate) const A: u16 = 1;
+    pub(crate) const ALIAS: u16 = 5;
     pub(crate) const PTR: u16 = 12;
     pub(crate) const AAAA: u16 = 28;
     pub(crate) const OPT: u16 = 41;
@@ -244,6 +245,8 @@ pub(crate) struct Reply {
     pub(crate) code: u8,
     pub(crate) truncated: bool,
     pub(crate) addresses: Vec<IpAddr>,
+    /// The other names by which one comes to the addresses.
+    pub(crate) aliases: Vec<Name>,
     /// How long all of it is true, in seconds; `None` if there is nothing in it.
     pub(crate) seconds: Option<u32>,
 }
@@ -251,6 +254,8 @@ pub(crate) struct Reply {
 impl Reply {
     /// The most addresses that are kept of one answer.
     const MOST: usize = 32;
+    /// The most names by which one comes to them.
+    const MOST_ALIASES: usize = 16;
 
     /// Reads the answer to a question of ours; `None` if it is none.
     pub(crate) fn read(bytes: &[u8], question: &[u8]) -> Option<Self> {
@@ -262,30 +267,42 @@ impl Reply {
         }
         let code = u8::try_from(flags & 0xf).ok()?;
         let truncated = flags & 0x0200 != 0;
-        let mut reply = Self { code, truncated, addresses: Vec::new(), seconds: None };
+        let (addresses, aliases) = (Vec::new(), Vec::new());
+        let mut reply = Self { code, truncated, addresses, aliases, seconds: None };
         // An error may come without its question.
         if questions == 0 && code != 0 {
             return Some(reply);
         }
-        rest.plain_name()?.ok()?;
+        let mut name = rest.plain_name()?.ok()?;
         let [_, _] = rest.numbers()?;
         let ours = question.get(HEADER..rest.at)?;
         if questions != 1 || !bytes.get(HEADER..rest.at)?.eq_ignore_ascii_case(ours) {
             return None;
         }
+        let mut found = Vec::new();
         for _ in 0..answers {
-            let Some(Found { kind, seconds, data, .. }) = rest.record() else { break };
-            let address = match kind {
-                kind::A => <[u8; 4]>::try_from(data).ok().map(IpAddr::from),
-                kind::AAAA => <[u8; 16]>::try_from(data).ok().map(IpAddr::from),
-                _ => None,
-            };
-            let seconds = reply.seconds.map_or(seconds, |least| least.min(seconds));
-            reply.seconds = Some(seconds);
-            if reply.addresses.len() < Self::MOST {
-                reply.addresses.extend(address);
+            let Some(record) = rest.record() else { break };
+            let least = reply.seconds.map_or(record.seconds, |least| least.min(record.seconds));
+            reply.seconds = Some(least);
+            if found.len() < Self::MOST + Self::MOST_ALIASES {
+                found.push(record);
             }
         }
+        // Only what is about the name, or about what it is an alias of.
+        let of =
+            |name: &Name, record: &Found<'_>| rest.name_at(record.owner).as_ref() == Some(name);
+        let alias = |name: &Name| {
+            let is_it = |it: &&Found<'_>| it.kind == kind::ALIAS && of(name, it);
+            rest.name_at(found.iter().find(is_it)?.start)
+        };
+        while let Some(next) = alias(&name)
+            && reply.aliases.len() < Self::MOST_ALIASES
+        {
+            reply.aliases.push(next.clone());
+            name = next;
+        }
+        let about = found.iter().filter(|record| of(&name, record));
+        reply.addresses.extend(about.filter_map(Found::address).take(Self::MOST));
         Some(reply)
     }
 }
@@ -298,11 +315,25 @@ struct CutOff;
 
 /// A record as it was found in a message.
 struct Found<'a> {
+    /// Where the name is that it is about.
+    owner: usize,
     kind: u16,
     class: u16,
     /// How long it is true.
     seconds: u32,
+    /// Where its content begins.
+    start: usize,
     data: &'a [u8],
+}
+
+impl Found<'_> {
+    fn address(&self) -> Option<IpAddr> {
+        match self.kind {
+            kind::A => <[u8; 4]>::try_from(self.data).ok().map(IpAddr::from),
+            kind::AAAA => <[u8; 16]>::try_from(self.data).ok().map(IpAddr::from),
+            _ => None,
+        }
+    }
 }
 
 struct Reader<'a> {
@@ -362,12 +393,43 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The name that begins at a place, references followed.
+    fn name_at(&self, start: usize) -> Option<Name> {
+        /// No name has more parts.
+        const PARTS: usize = 128;
+        let mut text = String::new();
+        let mut place = Self { bytes: self.bytes, at: start };
+        for _ in 0..PARTS {
+            let length = *place.take(1)?.first()?;
+            match length {
+                0 => return Name::parse(&text).ok(),
+                1..=63 => {
+                    let label = place.take(length.into())?;
+                    // A dot inside of a label would pass for one between two.
+                    let plain = str::from_utf8(label).ok().filter(|label| !label.contains('.'))?;
+                    if !text.is_empty() {
+                        text.push('.');
+                    }
+                    text.push_str(plain);
+                }
+                192.. => {
+                    let low = *place.take(1)?.first()?;
+                    place.at = usize::from(u16::from_be_bytes([length & 0x3f, low]));
+                }
+                64..=191 => return None,
+            }
+        }
+        None
+    }
+
     fn record(&mut self) -> Option<Found<'a>> {
+        let owner = self.at;
         self.skip_name()?;
         let [kind, class] = self.numbers()?;
         let seconds = u32::from_be_bytes(self.take(4)?.try_into().ok()?);
         let [length] = self.numbers()?;
-        Some(Found { kind, class, seconds, data: self.take(length.into())? })
+        let start = self.at;
+        Some(Found { owner, kind, class, seconds, start, data: self.take(length.into())? })
     }
 
     /// The record of extensions, if it is the one that follows: the size of an answer, a version.
@@ -379,105 +441,4 @@ impl<'a> Reader<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn name(text: &str) -> Name {
-        Name::parse(text).unwrap()
-    }
-
-    fn query(text: &str, kind: u16) -> Query {
-        Query::read(&ask(7, &name(text), kind, true)).unwrap()
-    }
-
-    #[test]
-    fn an_answer_of_ours_is_read_like_one_of_others() {
-        let asked = ask(7, &name("a.test"), kind::A, true);
-        let query = Query::read(&asked).unwrap();
-        assert_eq!((query.name.clone(), query.kind), (Some(name("a.test")), kind::A));
-        let addresses: Vec<IpAddr> =
-            vec!["198.18.1.0".parse().unwrap(), "fd53::7".parse().unwrap()];
-        let records: Vec<_> = addresses.iter().copied().map(Record::Address).collect();
-        let reply = Reply::read(&query.answer(Code::Fine, &records, 60), &asked).unwrap();
-        assert_eq!(reply, Reply { code: 0, truncated: false, addresses, seconds: Some(60) });
-        let none = Reply::read(&query.answer(Code::NoSuchName, &[], 60), &asked).unwrap();
-        assert_eq!((none.code, none.seconds), (3, None));
-    }
-
-    #[test]
-    fn an_answer_to_another_question_is_none() {
-        let asked = ask(7, &name("a.test"), kind::A, true);
-        let answer = |asked: &[u8]| Query::read(asked).unwrap().answer(Code::Fine, &[], 60);
-        assert!(Reply::read(&answer(&asked), &asked).is_some());
-        assert_eq!(Reply::read(&answer(&ask(8, &name("a.test"), kind::A, true)), &asked), None);
-        assert_eq!(Reply::read(&answer(&ask(7, &name("b.test"), kind::A, true)), &asked), None);
-        assert_eq!(Reply::read(&answer(&ask(7, &name("a.test"), kind::AAAA, true)), &asked), None);
-        assert_eq!(Reply::read(&asked, &asked), None);
-    }
-
-    #[test]
-    fn only_one_plain_question_is_taken() {
-        let asked = ask(7, &name("a.test"), kind::A, false);
-        let with = |at: usize, byte: u8| {
-            let mut bytes = asked.clone();
-            bytes[at] = byte;
-            Query::read(&bytes)
-        };
-        assert_eq!(with(2, 0x80), Err(Bad::Silent));
-        for (at, byte) in [(2, 0x28), (5, 2), (5, 0), (7, 1), (12, 0xc0), (12, 0x40), (22, 3)] {
-            assert!(matches!(with(at, byte), Err(Bad::Answer(_))), "{at} {byte}");
-        }
-        assert_eq!(Query::read(&asked[..11]), Err(Bad::Silent));
-        assert_eq!(with(13, b'.').unwrap().name, None);
-        assert_eq!(with(13, b' ').unwrap().name, None);
-        assert_eq!(with(13, 0xe4).unwrap().name, None);
-        assert_eq!(with(13, b'A').unwrap().name, Some(name("a.test")));
-    }
-
-    #[test]
-    fn what_does_not_fit_into_a_datagram_is_left_out_and_said() {
-        let query = query("a.test", 16);
-        let mut long = query.answer(Code::Fine, &[], 0);
-        long.resize(2000, 0);
-        let asked = ask(7, &name("a.test"), 16, true);
-        let reply = Reply::read(&query.fit(long), &asked).unwrap();
-        assert!(reply.truncated && reply.code == 0);
-    }
-
-    #[test]
-    fn an_answer_that_was_asked_for_by_us_gets_the_spelling_of_the_question() {
-        let mut theirs = ask(9, &name("a.test"), 16, false);
-        theirs[13] = b'A';
-        let query = Query::read(&theirs).unwrap();
-        let ours = query.to_ask(1234).unwrap();
-        let answer = Query::read(&ours).unwrap().answer(Code::Fine, &[], 0);
-        let adopted = query.adopt(answer).unwrap();
-        assert_eq!(adopted[..2], [0, 9]);
-        assert_eq!(adopted[13], b'A');
-        assert!(query.adopt(vec![0; 20]).is_none());
-    }
-
-    #[test]
-    fn names_of_addresses_are_addresses_backwards() {
-        let about = |text| query(text, kind::PTR).reversed().map(|address| address.to_string());
-        assert_eq!(about("4.3.2.1.in-addr.arpa").as_deref(), Some("1.2.3.4"));
-        let nibbles = "7.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.1.0.0.0.0.0.0.0.0.0.0.0.3.5.d.f.ip6.arpa";
-        assert_eq!(about(nibbles).as_deref(), Some("fd53:0:0:1::7"));
-        for text in ["3.2.1.in-addr.arpa", "5.4.3.2.1.in-addr.arpa", "a.ip6.arpa", "x.test"] {
-            assert_eq!(about(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn nothing_that_is_cut_off_is_read_or_breaks_anything() {
-        let asked = ask(7, &name("a.test"), kind::A, true);
-        let query = Query::read(&asked).unwrap();
-        let record = Record::Address("1.2.3.4".parse().unwrap());
-        let answer = query.answer(Code::Fine, &[record], 60);
-        for end in 0..answer.len() {
-            drop(Reply::read(&answer[..end], &asked));
-            drop(Query::read(&asked[..end.min(asked.len())]));
-            drop(query.adopt(answer[..end].to_vec()));
-        }
-    }
-}
+mod tests;

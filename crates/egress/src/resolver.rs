@@ -118,7 +118,7 @@ fn is_message(door: &Door, name: &Name, by: &By) -> bool {
 /// The address that stands for a name, if it has any of its own.
 async fn addresses(door: &Door, query: &Query, name: &Name) -> Vec<u8> {
     let found = match door.house.upstream.resolve(name).await {
-        Resolved::Addresses(found) => found,
+        Resolved::Addresses(found) | Resolved::Aliased(found, _) => found,
         Resolved::Nothing => return query.answer(Code::NoSuchName, &[], KEPT),
         Resolved::Failed => return query.answer(Code::Failed, &[], KEPT),
     };

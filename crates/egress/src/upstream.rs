@@ -30,6 +30,8 @@ pub enum Resolvers {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Resolved {
     Addresses(Arc<[IpAddr]>),
+    /// The same, by way of other names of which it is an alias.
+    Aliased(Arc<[IpAddr]>, Arc<[Name]>),
     /// There is no such name.
     Nothing,
     /// Nobody could say.
@@ -68,15 +70,20 @@ impl Upstream {
         let sixth = async { if has_ipv6() { self.question(name, kind::AAAA).await } else { None } };
         let (fourth, sixth) = tokio::join!(self.question(name, kind::A), sixth);
         let replies = [fourth, sixth];
-        let mut addresses = Vec::new();
+        let (mut addresses, mut aliases) = (Vec::new(), Vec::new());
         let mut seconds = Self::TRUE_FOR.1;
         for reply in replies.iter().flatten() {
             addresses.extend_from_slice(&reply.addresses);
+            aliases.extend_from_slice(&reply.aliases);
             seconds = seconds.min(reply.seconds.unwrap_or(seconds));
         }
         if !addresses.is_empty() {
             let seconds = u64::from(seconds.max(Self::TRUE_FOR.0));
-            return (Resolved::Addresses(addresses.into()), Duration::from_secs(seconds));
+            let resolved = match aliases.as_slice() {
+                [] => Resolved::Addresses(addresses.into()),
+                _ => Resolved::Aliased(addresses.into(), aliases.into()),
+            };
+            return (resolved, Duration::from_secs(seconds));
         }
         match &replies {
             [Some(reply), _] if reply.code == dns::Code::NoSuchName as u8 => {
