@@ -41,11 +41,19 @@ const LONGEST_BELOW: usize = 100;
 pub(crate) async fn answer(door: &Door, question: &[u8]) -> Option<Answer> {
     let query = match Query::read(question) {
         Ok(query) => query,
-        Err(Bad::Silent) => return None,
-        Err(Bad::Answer(bytes)) => return Some(Answer { query: None, bytes }),
+        Err(bad) => {
+            note(door, None, denied());
+            return match bad {
+                Bad::Silent => None,
+                Bad::Answer(bytes) => Some(Answer { query: None, bytes }),
+            };
+        }
     };
     // Who asks too often hears nothing, and asks again later.
-    door.questions.take(1.0).ok()?;
+    if door.questions.take(1.0).is_err() {
+        note(door, query.name.as_ref(), too_many());
+        return None;
+    }
     let bytes = answer_query(door, &query).await;
     Some(Answer { query: Some(query), bytes })
 }
@@ -56,24 +64,27 @@ async fn answer_query(door: &Door, query: &Query) -> Vec<u8> {
         return plain(Code::Fine);
     }
     let Some(name) = &query.name else {
-        note(door, None, Ruling { verdict: Verdict::Deny, by: By::Default });
+        note(door, None, denied());
         return plain(Code::NoSuchName);
     };
     if let Some(known) = ourselves(door, query, name) {
         return known;
     }
     let ruling = door.policy().name(name);
-    let denied = ruling.verdict == Verdict::Deny;
-    if denied || is_message(door, name, &ruling.by) {
-        note(door, Some(name), if denied { ruling } else { too_many() });
-        return plain(if denied { Code::NoSuchName } else { Code::Refused });
+    if ruling.verdict == Verdict::Deny {
+        note(door, Some(name), ruling);
+        return plain(Code::NoSuchName);
+    }
+    let transfer = (kind::TRANSFERS..=kind::ANY).contains(&query.kind);
+    if transfer || is_message(door, name, &ruling.by) {
+        note(door, Some(name), if transfer { denied() } else { too_many() });
+        return plain(Code::Refused);
     }
     note(door, Some(name), ruling);
     match query.kind {
         kind::A | kind::AAAA => addresses(door, query, name).await,
         // They could send a client elsewhere than to the address that stands for the name.
         kind::HTTPS | kind::SVCB => plain(Code::Fine),
-        kind::TRANSFERS..=kind::ANY => plain(Code::Refused),
         _ => match door.house.upstream.forward(query).await {
             Some(answer) if answer.len() <= LONGEST => answer,
             _ => plain(Code::Failed),
@@ -132,6 +143,11 @@ async fn addresses(door: &Door, query: &Query, name: &Name) -> Vec<u8> {
     };
     let address = if sixth { v6.into() } else { v4.into() };
     query.answer(Code::Fine, &[Record::Address(address)], KEPT)
+}
+
+/// What no rule can allow.
+fn denied() -> Ruling {
+    Ruling { verdict: Verdict::Deny, by: By::Default }
 }
 
 fn note(door: &Door, name: Option<&Name>, ruling: Ruling) {
