@@ -13,12 +13,15 @@ import socketserver
 import struct
 import sys
 import threading
+from collections.abc import Iterator
 
 
 class Web(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        if self.path.startswith("/to/"):
+            return self.redirect(self.path.removeprefix("/to/"))
         count = int(self.path.removeprefix("/bytes/")) if self.path.startswith("/bytes/") else None
         host = self.headers.get("Host", "")
         address = self.connection.getsockname()[0].removeprefix("::ffff:")
@@ -33,6 +36,12 @@ class Web(http.server.BaseHTTPRequestHandler):
             part = min(count, 1 << 16)
             self.wfile.write(b"x" * part)
             count -= part
+
+    def redirect(self, to: str) -> None:
+        self.send_response(302)
+        self.send_header("Location", to)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     def do_POST(self) -> None:
         left = int(self.headers["Content-Length"])
@@ -89,20 +98,52 @@ def answer(question: bytes, names: dict[str, list[str]]) -> bytes:
         at += 1 + question[at]
     asked = question[12 : at + 5]
     kind = struct.unpack("!H", question[at + 1 : at + 3])[0]
-    addresses = names.get(".".join(labels).lower())
-    records = []
-    for address in addresses or []:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        if kind == (28 if ":" in address else 1):
-            records.append((kind, socket.inet_pton(family, address)))
-    if kind == 16 and addresses is not None:
-        records.append((16, b"\x05hello"))
-    code = 0 if addresses is not None else 3
+    name = ".".join(labels).lower()
+    found = names.get(name, names.get("*." + name.partition(".")[2]))
+    records = [] if found is None else list(known(name, found, kind, names))
+    if kind == 16 and found is not None:
+        records.append((name, 16, b"\x05hello"))
+    code = 0 if found is not None else 3
     head = question[:2] + struct.pack("!HHHHH", 0x8180 | code, 1, len(records), 0, 0)
     body = b"".join(
-        b"\xc0\x0c" + struct.pack("!HHIH", kind, 1, 30, len(data)) + data for kind, data in records
+        spelt(owner) + struct.pack("!HHIH", kind, 1, 0 if "then" in found else 30, len(data)) + data
+        for owner, kind, data in records
     )
     return head + asked + body
+
+
+def known(
+    name: str, found: list[str], kind: int, names: dict[str, list[str]]
+) -> Iterator[tuple[str, int, bytes]]:
+    """The records of a name: their owner, kind and content."""
+    if "then" in found:
+        # What is before the word is answered once, and from then on what is behind it.
+        first = found[: found.index("then")]
+        if kind == 1 and first:
+            del found[: len(first)]
+        found = [it for it in first or found if it != "then"]
+    for it in found:
+        if it.startswith("="):
+            yield name, 5, spelt(it[1:])
+            yield from known(it[1:], names[it[1:]], kind, names)
+        elif it.startswith("of "):
+            # An answer that is about another name.
+            _, owner, address = it.split()
+            if kind == 1:
+                yield owner, 1, socket.inet_aton(address)
+        elif kind == (28 if ":" in it else 1):
+            family = socket.AF_INET6 if ":" in it else socket.AF_INET
+            yield name, kind, socket.inet_pton(family, it)
+
+
+def spelt(name: str) -> bytes:
+    return b"".join(bytes([len(it)]) + it.encode() for it in name.split(".")) + b"\0"
+
+
+def silence() -> list[socket.socket]:
+    """A port that answers nobody: its queue is full, and nobody empties it."""
+    listener = socket.create_server(("45.77.0.10", 81), backlog=0)
+    return [listener, socket.create_connection(("45.77.0.10", 81))]
 
 
 def main() -> None:
@@ -112,6 +153,7 @@ def main() -> None:
         threading.Thread(target=service.serve_forever, daemon=True).start()
     threading.Thread(target=datagrams, daemon=True).start()
     threading.Thread(target=resolver, args=(names,), daemon=True).start()
+    _silent = silence()
     print("ready", flush=True)
     sys.stdin.read()
 

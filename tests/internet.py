@@ -35,7 +35,8 @@ METADATA = "169.254.169.254"
 #: CLONE_NEWNET.
 NEW_NETWORK = 0x40000000
 
-#: What the resolver knows.
+#: What the resolver knows. `=name` is another name for it, `of name address` an answer that is about
+#: another name, and what is before `then` is answered once, and never again.
 NAMES = {
     "a.example.com": [PUBLIC],
     "b.example.com": [PUBLIC],
@@ -50,6 +51,26 @@ NAMES = {
     "mapped.example.com": ["::ffff:10.77.0.10"],
     "mixed.example.com": [PRIVATE, PUBLIC],
     "registry.corp.example": [PRIVATE],
+    "link.example.com": ["169.254.7.7"],
+    "shared.example.com": ["100.64.0.10"],
+    "home.example.com": ["45.77.0.1"],
+    "zero.example.com": ["0.0.0.0"],
+    "everybody.example.com": ["255.255.255.255"],
+    "group.example.com": ["224.0.0.251"],
+    "synthetic.example.com": ["198.18.1.0"],
+    "translated.example.com": ["64:ff9b::a9fe:a9fe"],
+    "unique.example.com": ["fd00:ec2::254"],
+    "alias.example.com": ["=metadata.example.com"],
+    "denied-alias.example.com": ["=other.org"],
+    "rebinding.example.com": [PUBLIC, "then", METADATA],
+    "stranger.example.com": [f"of other.org {OTHER}"],
+    "*.wild.example.com": [PUBLIC],
+    "dns.google": ["8.8.8.8"],
+    "use-application-dns.net": [PUBLIC],
+    "peer.example.com": [OTHER],
+    "impostor.example.com": [OTHER],
+    "expired.example.com": [OTHER],
+    "namesake.example.com": [OTHER],
 }
 
 

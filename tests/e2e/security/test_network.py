@@ -9,13 +9,12 @@ from attack import fails, lines, script
 from served import wait_for
 
 
-def test_nothing_leaves_a_sandbox(sandbox):
+def test_a_sandbox_has_no_wire(sandbox):
     assert lines(sandbox, "ls /sys/class/net") == ["lo"]
     # Addresses that nobody has, by RFC 5737 and RFC 3849, and the metadata address of clouds.
     for address in ("192.0.2.1", "2001:db8::1", "169.254.169.254"):
         hear = f"exec 3<>/dev/tcp/{address}/80; echo >&3; timeout 5 head -c 1 <&3 | grep ."
         fails(sandbox, f"bash -c '{hear}'")
-    fails(sandbox, "timeout 5 getent hosts example.org")
 
 
 def test_no_socket_reaches_past_the_network_namespace(sandbox):

@@ -1,0 +1,72 @@
+"""Somebody on the other end of the wire, who sees every packet that leaves the server's machine."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+from internet import inside
+
+EVERYTHING = 3
+IPV4, IPV6 = 0x0800, 0x86DD
+#: A packet that was sent from where the witness stands.
+OUTGOING = 4
+
+
+class Witness:
+    def __init__(self, namespace: str) -> None:
+        with inside(namespace):
+            self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(EVERYTHING))
+        self.socket.settimeout(0.2)
+        #: How many packets came for whom: an address and a port, or none if there is none.
+        self.packets: Counter[tuple[str, int | None]] = Counter()
+        #: The questions for names, as they were asked.
+        self.questions: Counter[str] = Counter()
+        #: Everything that was sent in the clear, or not so.
+        self.heard = bytearray()
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+
+    def watch(self) -> None:
+        while not self.ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                packet, (_, protocol, kind, *_) = self.socket.recvfrom(1 << 16)
+                if kind != OUTGOING and protocol in (IPV4, IPV6):
+                    self.see(packet, protocol)
+
+    def see(self, packet: bytes, protocol: int) -> None:
+        if protocol == IPV4:
+            kind, to, start = packet[9], socket.inet_ntoa(packet[16:20]), (packet[0] & 15) * 4
+        else:
+            kind, to, start = packet[6], socket.inet_ntop(socket.AF_INET6, packet[24:40]), 40
+        port = None
+        if kind in (socket.IPPROTO_TCP, socket.IPPROTO_UDP):
+            port = struct.unpack_from("!H", packet, start + 2)[0]
+        self.packets[to, port] += 1
+        self.heard += packet[start:]
+        if kind == socket.IPPROTO_UDP and port == 53:
+            self.questions[name_of(packet[start + 20 :])] += 1
+
+
+def name_of(question: bytes) -> str:
+    labels, at = [], 0
+    while question[at]:
+        labels.append(question[at + 1 : at + 1 + question[at]].decode("latin-1"))
+        at += 1 + question[at]
+    return ".".join(labels)
+
+
+@contextlib.contextmanager
+def witness(namespace: str) -> Iterator[Witness]:
+    seen = Witness(namespace)
+    seen.thread.start()
+    try:
+        yield seen
+    finally:
+        seen.ended.set()
+        seen.thread.join()
+        seen.socket.close()
