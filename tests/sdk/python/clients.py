@@ -92,6 +92,7 @@ class Box:
         self.files = self.blocking("files", services["files"])
         self.metrics = self.blocking("metrics", services["metrics"])
         self.whole = self.blocking("sandbox", self.sandbox)
+        self.vault = self.blocking("vault", self.sandbox.credential_vault)
 
     def behind_its_own_proxy(self) -> dict[str, Any]:
         """The client's own services, told the address that some runtimes give them."""

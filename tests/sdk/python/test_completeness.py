@@ -1,4 +1,5 @@
-"""Every public method that the published clients have for the daemon has been called by a test.
+"""Every public method that the published clients have for the daemon, the vault and the policy has
+been called by a test.
 
 This runs last and asks the packages themselves what they offer, so a method that a newer client
 brings fails here until it has a test. It needs the whole directory: alone it cannot succeed.
@@ -11,7 +12,7 @@ from clients import CALLED, KINDS, Box, public_methods
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("service", ["commands", "files", "files as another user", "metrics"])
+@pytest.mark.parametrize("service", ["commands", "files", "files as another user", "metrics", "vault"])
 def test_no_method_is_without_a_test(server, kind: str, service: str):
     box = Box(server, kind, "direct")
     try:
@@ -27,6 +28,10 @@ def test_no_method_is_without_a_test(server, kind: str, service: str):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("method", ["files_with_identity", "get_metrics", "is_healthy"])
-def test_what_the_sandbox_itself_offers_of_the_daemon(kind: str, method: str):
+@pytest.mark.parametrize(
+    "method",
+    ["files_with_identity", "get_metrics", "is_healthy"]
+    + ["get_egress_policy", "patch_egress_rules", "delete_egress_rules"],
+)
+def test_what_the_sandbox_itself_offers(kind: str, method: str):
     assert (kind, "sandbox", method) in CALLED
