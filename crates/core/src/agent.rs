@@ -27,7 +27,7 @@ pub struct Boot {
     pub env: BTreeMap<String, String>,
     /// Where the entrypoint and commands start unless they say otherwise.
     pub workdir: String,
-    /// An authority, as PEM, that programs trust beside those that their image does.
+    /// Authorities, as PEM, that programs trust beside those that their image does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<String>,
     /// How execd learns what the sandbox uses; without it execd must look for itself. Its three

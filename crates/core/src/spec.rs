@@ -27,6 +27,9 @@ pub struct SandboxSpec {
     /// An authority, as PEM, that programs of the sandbox trust beside those that its image does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<String>,
+    /// Authorities, as PEM, that they trust because the operator does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_trust: Option<String>,
 }
 
 impl SandboxSpec {
@@ -42,7 +45,14 @@ impl SandboxSpec {
             snapshot: None,
             volumes: Vec::new(),
             trust: None,
+            extra_trust: None,
         }
+    }
+
+    /// All authorities, as PEM, that programs of the sandbox trust beside those that its image does.
+    pub fn trusted(&self) -> Option<String> {
+        let all: String = self.trust.iter().chain(&self.extra_trust).map(String::as_str).collect();
+        Some(all).filter(|all| !all.is_empty())
     }
 }
 

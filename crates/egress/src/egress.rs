@@ -19,7 +19,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Counts, Decision, OperatorError, Policy, RawOperator,
+    Counts, Decision, ExtraCa, OperatorError, Policy, RawOperator,
     datagrams::Datagrams,
     decision::Counters,
     door::Door,
@@ -51,8 +51,8 @@ pub struct Settings {
     /// From what the authorities follow that vouch to sandboxes for hosts. A new one, if absent:
     /// then sandboxes of an earlier server do not trust this one.
     pub root: Option<Root>,
-    /// Whom we trust beside those whom the host does, as PEM.
-    pub extra_ca: Option<Vec<u8>>,
+    /// Whom we and the sandboxes trust beside those whom the host and their images do.
+    pub extra_ca: Option<ExtraCa>,
 }
 
 impl Settings {
@@ -72,6 +72,7 @@ impl Settings {
             connections: raw.connections.unwrap_or(default.connections),
             new_connections: raw.new_connections.unwrap_or(default.new_connections),
             bandwidth: raw.bandwidth,
+            extra_ca: raw.extra_ca.as_deref().map(ExtraCa::read).transpose()?,
             ..default
         })
     }
@@ -115,7 +116,7 @@ impl House {
         // Half is for everything else that the server does.
         let room = usize::try_from(descriptors / Self::DESCRIPTORS / 2).unwrap_or(usize::MAX);
         let secret = settings.root.clone().map_or_else(Root::random, Ok)?;
-        let interceptor = Interceptor::start(settings.extra_ca.as_deref(), Arc::new(SystemClock))?;
+        let interceptor = Interceptor::start(settings.extra_ca.as_ref(), Arc::new(SystemClock))?;
         Ok(Self {
             upstream: Upstream::new(settings.resolvers.clone()),
             // However few there are, one sandbox never takes them all.
@@ -151,6 +152,11 @@ impl Egress {
     pub fn authority(&self, id: SandboxId) -> io::Result<String> {
         let authority = Authority::new(&self.house.root, id)?;
         Ok(authority.certificate().to_owned())
+    }
+
+    /// Whom every sandbox should trust, because the operator does, as PEM.
+    pub fn extra_ca(&self) -> Option<&str> {
+        self.house.settings.extra_ca.as_ref().map(ExtraCa::pem)
     }
 
     /// Begins to answer for everything that a sandbox sends. Whoever answered before is gone then.

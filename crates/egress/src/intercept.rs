@@ -18,9 +18,8 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use osb_core::Clock;
 use rustls::{
-    RootCertStore, ServerConfig,
+    ServerConfig,
     crypto::CryptoProvider,
-    pki_types::{CertificateDer, pem::PemObject as _},
     server::{Acceptor, NoServerSessionStorage},
     sign::SingleCertAndKey,
 };
@@ -39,7 +38,7 @@ use self::{
     exchange::Exchange,
     peer::{Peer, Protocol, Upstream},
 };
-use crate::Name;
+use crate::{ExtraCa, Name, extra_ca};
 
 #[cfg(test)]
 mod tests;
@@ -124,20 +123,13 @@ impl fmt::Debug for Interceptor {
 }
 
 impl Interceptor {
-    /// Trusts whom the host trusts, and whom `extra` names (PEM).
-    pub fn start(extra: Option<&[u8]>, clock: Arc<dyn Clock>) -> io::Result<Self> {
+    /// Trusts whom the host trusts, and whom `extra` names.
+    pub fn start(extra: Option<&ExtraCa>, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut roots = RootCertStore::empty();
-        // Those of the host that cannot be read are not trusted, and the others are.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        for certificate in extra.into_iter().flat_map(CertificateDer::pem_slice_iter) {
-            let certificate = certificate.map_err(io::Error::other)?;
-            roots.add(certificate).map_err(io::Error::other)?;
-        }
         let trusted = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(io::Error::other)?
-            .with_root_certificates(roots)
+            .with_root_certificates(extra_ca::roots(extra))
             .with_no_client_auth();
         Ok(Self { provider, trusted: Arc::new(trusted), clock })
     }

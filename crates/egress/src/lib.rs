@@ -12,6 +12,7 @@ mod dial;
 mod dns;
 mod door;
 mod egress;
+mod extra_ca;
 mod guard;
 mod intercept;
 mod limits;
@@ -32,6 +33,7 @@ pub mod vault;
 
 pub use decision::{Asked, Attempt, Counts, Decision, End, Ending, Protocol};
 pub use egress::{Egress, Follow, Settings};
+pub use extra_ca::ExtraCa;
 pub use intercept::{
     Authority, Body, BoxError, Connect, Credentials, Finish, Host, InterceptError, Interceptor,
     Refusal, Root, Rules, Scheme,

@@ -1,6 +1,6 @@
 //! What the operator says about all sandboxes: the table `[egress]` of the configuration file.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
 use serde::Deserialize;
 
@@ -52,6 +52,9 @@ pub struct RawOperator {
     pub new_connections: Option<u32>,
     /// The bytes a second that a sandbox may send and receive; as many as come if absent. Since 0.1.
     pub bandwidth: Option<u64>,
+    /// A file with the certificates of authorities, as PEM, that the server and all sandboxes trust
+    /// beside those they know; none if absent. Since 0.1.
+    pub extra_ca: Option<PathBuf>,
     /// What vaults may do. Since 0.1.
     #[serde(default)]
     pub vault: RawVault,
@@ -91,6 +94,8 @@ pub enum OperatorError {
     Target { key: &'static str, target: String, problem: BadTarget },
     #[error("egress.resolvers cannot have {0:?}: write an address, with or without a port")]
     Resolver(String),
+    #[error("egress.extra-ca cannot be {}: {problem}", path.display())]
+    ExtraCa { path: PathBuf, problem: String },
     #[error("egress.max-rules must be 1 to {MOST_RULES}")]
     MaxRules,
 }

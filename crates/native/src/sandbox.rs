@@ -281,7 +281,7 @@ fn boot(spec: &SandboxSpec, counters: Option<Counters>) -> Boot {
         entrypoint: spec.entrypoint.clone(),
         env,
         workdir: "/".to_owned(),
-        trust: spec.trust.clone(),
+        trust: spec.trusted(),
         counters,
         isolator: true,
         by_descriptor: false,

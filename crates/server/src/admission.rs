@@ -74,6 +74,7 @@ pub(crate) fn admit(
                 snapshot: origin.snapshot,
                 volumes,
                 trust,
+                extra_trust: reconciler.egress().extra_ca().map(str::to_owned),
                 ..SandboxSpec::new(id, origin.image, entrypoint, token::mint()?)
             },
             goal: Goal::Running,

@@ -14,8 +14,8 @@ use osb_api::SandboxId;
 use osb_core::SystemClock;
 use rcgen::{CertifiedIssuer, KeyPair};
 use rustls::{
-    ClientConfig,
-    pki_types::{PrivateKeyDer, ServerName},
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -179,9 +179,9 @@ struct Client {
 
 impl Client {
     fn new(service: &Service, trusted: bool) -> Self {
-        let interceptor =
-            Interceptor::start(trusted.then_some(service.pem.as_bytes()), Arc::new(SystemClock))
-                .unwrap();
+        let extra = ExtraCa::parse(service.pem.as_bytes()).unwrap();
+        let extra = trusted.then_some(&extra);
+        let interceptor = Interceptor::start(extra, Arc::new(SystemClock)).unwrap();
         let authority = Arc::new(Authority::new(&Root::new([1; 32]), SandboxId::random()).unwrap());
         let mut roots = RootCertStore::empty();
         roots
