@@ -26,6 +26,8 @@ class Web(http.server.BaseHTTPRequestHandler):
         host = self.headers.get("Host", "")
         address = self.connection.getsockname()[0].removeprefix("::ffff:")
         text = f"{address} {host} {self.path}\n".encode()
+        if self.path == "/authorization":
+            text = self.headers.get("Authorization", "none").encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(text) if count is None else count))
         self.end_headers()

@@ -81,6 +81,10 @@ pub(crate) async fn main(
     };
     let listener = Server::listen(&config).await.map_err(failed)?;
     let runtime = runtime::start(args.runtime, &config.data_dir, obstacle.as_ref(), host).await?;
+    // A crash leaves no secret of a vault on a disk. Not earlier: sandboxes would inherit it.
+    if let Err(error) = osb_sys::fs::write("/proc/self/coredump_filter", "0") {
+        tracing::warn!(%error, "if the server crashes, its memory may be written to a disk");
+    }
     let (ours, clock) = (Arc::clone(&runtime), Arc::new(SystemClock));
     let server = Server::start(listener, config, ours, clock).await.map_err(failed)?;
     let (address, key) = (server.address(), whereabouts(server.api_key_source()));
@@ -158,7 +162,8 @@ fn settings(args: &Args, environment: &Environment, user: User) -> Result<Config
     let operator = Operator::new(&egress).map_err(unfit)?;
     let egress_settings = EgressSettings::new(&egress).map_err(unfit)?;
     let offered = env::offered(|variable| egress.vault.offers(variable));
-    let vault = egress.vault.check(offered);
+    let variable = |name: &str| env::offered(|known| known == name).remove(name);
+    let vault = egress.vault.check(variable, offered, egress_settings.extra_ca.as_ref());
     let vault = vault.map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(Config { egress: operator, egress_settings, vault, ..config })
 }

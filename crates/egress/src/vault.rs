@@ -23,6 +23,7 @@ mod remote;
 mod sealed;
 mod settings;
 mod source;
+mod terms;
 mod vaults;
 
 use std::{
@@ -34,7 +35,8 @@ use osb_api::{
     SandboxId,
     egress::{
         Binding, BindingChanges, BindingList, BindingSummary, CreateVaultRequest, Credential,
-        CredentialChanges, CredentialList, CredentialSummary, PatchVaultRequest, VaultState,
+        CredentialChanges, CredentialList, CredentialSummary, PatchVaultRequest, Scheme,
+        VaultState,
     },
 };
 
@@ -47,9 +49,10 @@ pub use self::{
     keep::{Keep, KeepError},
     patterns::{Overgrown, Rewrite},
     redact::Redactor,
-    remote::{BadAddress, Remote, RemoteError},
-    settings::{BadSettings, RawVault, RawVaultStore, Transport, VaultSettings},
+    remote::{BadAddress, Remote, RemoteError, Token},
+    settings::{BadSettings, RawVault, RawVaultStore, VaultSettings},
     source::{SourceError, Sources},
+    terms::{BadProxy, Proxies, Scope, Transport},
     vaults::Vaults,
 };
 use crate::Name;
@@ -123,10 +126,11 @@ impl Vault {
         Arc::clone(&self.active.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes the vault. Hosts of bindings must be `allowed` by the policy.
+    /// Makes the vault. Bindings must have the `scope`, and their hosts be `allowed` by the policy.
     pub fn create(
         &self,
         request: CreateVaultRequest,
+        scope: Scope,
         allowed: impl Fn(&Name) -> bool,
     ) -> Result<VaultState, VaultError> {
         self.change(
@@ -136,7 +140,7 @@ impl Vault {
                 }
                 let mut content = Content::default();
                 content.add_credentials(request.credentials, revision, &self.sources)?;
-                content.add_bindings(request.bindings)?;
+                content.add_bindings(request.bindings, scope, &self.sources)?;
                 Ok(content)
             },
             allowed,
@@ -147,6 +151,7 @@ impl Vault {
     pub fn patch(
         &self,
         request: PatchVaultRequest,
+        scope: Scope,
         allowed: impl Fn(&Name) -> bool,
     ) -> Result<VaultState, VaultError> {
         self.change(
@@ -158,7 +163,7 @@ impl Vault {
                     return Err(VaultError::Stale { expected, current: kept.revision });
                 }
                 content.change_credentials(request.credentials, revision, &self.sources)?;
-                content.change_bindings(request.bindings)?;
+                content.change_bindings(request.bindings, scope, &self.sources)?;
                 Ok(content)
             },
             allowed,
@@ -259,9 +264,14 @@ impl Content {
         bounded("credentials", self.credentials.len())
     }
 
-    fn add_bindings(&mut self, added: Vec<Binding>) -> Result<(), VaultError> {
+    fn add_bindings(
+        &mut self,
+        added: Vec<Binding>,
+        scope: Scope,
+        sources: &Sources,
+    ) -> Result<(), VaultError> {
         for binding in added {
-            let binding = binding::normalise(binding).map_err(VaultError::Invalid)?;
+            let binding = admitted(binding, scope, sources)?;
             let name = binding.name.clone();
             if self.bindings.insert(name.clone(), binding).is_some() {
                 return Err(twice("binding", &name));
@@ -292,7 +302,12 @@ impl Content {
         self.add_credentials(add, revision, sources)
     }
 
-    fn change_bindings(&mut self, changes: BindingChanges) -> Result<(), VaultError> {
+    fn change_bindings(
+        &mut self,
+        changes: BindingChanges,
+        scope: Scope,
+        sources: &Sources,
+    ) -> Result<(), VaultError> {
         let BindingChanges { add, replace, delete } = changes;
         let replaced = replace.iter().map(|binding| binding.name.as_str());
         let added = add.iter().map(|binding| binding.name.as_str());
@@ -301,12 +316,12 @@ impl Content {
             self.bindings.remove(name).ok_or_else(|| not_there("binding", name))?;
         }
         for binding in replace {
-            let binding = binding::normalise(binding).map_err(VaultError::Invalid)?;
+            let binding = admitted(binding, scope, sources)?;
             let known = self.bindings.get_mut(&binding.name);
             let known = known.ok_or_else(|| not_there("binding", &binding.name))?;
             *known = binding;
         }
-        self.add_bindings(add)
+        self.add_bindings(add, scope, sources)
     }
 
     /// Checks what only the whole can show: that credentials are there, that hosts are allowed, and
@@ -342,6 +357,22 @@ impl Content {
             bindings: self.bindings.values().map(|binding| summary(binding, revision)).collect(),
         }
     }
+}
+
+/// A binding in its normal form, if it is what the operator and the maker of the sandbox ask for.
+fn admitted(binding: Binding, scope: Scope, sources: &Sources) -> Result<Binding, VaultError> {
+    let asked = scope.check(&binding.requests);
+    let binding = binding::normalise(binding).map_err(VaultError::Invalid)?;
+    let is_plain = binding.requests.schemes.contains(&Scheme::Http);
+    let released = if is_plain && !sources.plain_http {
+        Err("the operator of this server does not release credentials over plain HTTP: leave \
+             schemes out, or ask for egress.vault.plain-http")
+    } else {
+        Ok(())
+    };
+    let within = |why| VaultError::Invalid(format!("binding {:?}: {why}", binding.name));
+    asked.and(released).map_err(within)?;
+    Ok(binding)
 }
 
 fn summary(binding: &Binding, revision: u64) -> BindingSummary {

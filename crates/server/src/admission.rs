@@ -50,7 +50,7 @@ pub(crate) fn admit(
     let expires_at = expiry(request.timeout, limits, now)?;
     let resources = resources::admit(request.resource_limits, request.resource_requests)?;
     let id = SandboxId::random();
-    let env = env::admit(request.env.unwrap_or_default(), id)?;
+    let (env, vault_terms) = env::admit(request.env.unwrap_or_default(), id)?;
     let volumes = volumes::admit(request.volumes.unwrap_or_default())?;
     let extensions = extensions::admit(request.extensions.unwrap_or_default())?;
     let credential_proxy = request.credential_proxy.is_some_and(|proxy| proxy.enabled);
@@ -92,6 +92,7 @@ pub(crate) fn admit(
         platform,
         policy,
         credential_proxy,
+        vault_terms,
         egress_token: token::mint()?,
         secure_access,
         announced: false,

@@ -2,7 +2,7 @@ use std::{sync::Arc, time::Duration};
 
 use osb_api::SandboxId;
 use osb_core::Clock;
-use osb_egress::vault::Transport;
+use osb_egress::vault::{Scope, Transport};
 use osb_gateway::Gateway;
 
 use crate::{
@@ -22,6 +22,8 @@ pub(crate) struct Parts {
     pub(crate) limits: Limits,
     /// How secrets may come to the server.
     pub(crate) transport: Transport,
+    /// What bindings must say.
+    pub(crate) scope: Scope,
     pub(crate) max_body_bytes: usize,
     /// How long a request waits for what it asked for.
     pub(crate) patience: Duration,

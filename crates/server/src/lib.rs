@@ -25,6 +25,7 @@ mod routes;
 mod server;
 mod snapshot_record;
 mod store;
+mod terms;
 mod token;
 mod unwanted;
 mod vaults;

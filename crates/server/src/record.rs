@@ -7,6 +7,8 @@ use osb_api::{
 };
 use osb_core::{Desired, Phase, Token};
 
+use crate::terms::VaultTerms;
+
 /// All that the server knows about one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
@@ -21,6 +23,8 @@ pub(crate) struct Record {
     pub(crate) policy: Option<Arc<NetworkPolicy>>,
     /// Whether it may have a vault, whose secrets are put into its requests.
     pub(crate) credential_proxy: bool,
+    /// What its maker asks of whoever fills the vault.
+    pub(crate) vault_terms: VaultTerms,
     /// What callers of the egress port must send.
     pub(crate) egress_token: Token,
     /// What callers of every port must send, if the sandbox was made that way.

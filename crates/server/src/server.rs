@@ -97,7 +97,7 @@ impl Server {
         let root = Some(vaults::root(&config.data_dir)?);
         let settings = Settings { root, ..config.egress_settings };
         let egress = Egress::start(settings).map_err(StartError::Egress)?;
-        let transport = config.vault.transport.clone();
+        let (transport, scope) = (config.vault.transport.clone(), config.vault.scope);
         let sandboxes = store.index().newest_first(|_| true).into_iter().map(|record| record.id());
         let vaults =
             vaults::open(config.vault, config.vault_key.as_ref(), &config.data_dir, sandboxes)?;
@@ -115,6 +115,7 @@ impl Server {
             key,
             limits: Limits { max_timeout_seconds: config.max_sandbox_timeout_seconds },
             transport,
+            scope,
             max_body_bytes: config.max_body_bytes,
             patience: config.patience,
             public_host: config.public_host,

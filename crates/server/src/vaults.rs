@@ -89,6 +89,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use osb_api::egress::CreateVaultRequest;
+    use osb_egress::vault::Scope;
 
     use super::*;
 
@@ -101,7 +102,8 @@ mod tests {
             open(settings, key.map(SecretString::from).as_ref(), dir.path(), [id])
         };
         let fill = |vaults: &Vaults| {
-            vaults.of(id).create(CreateVaultRequest::default(), |_| true).expect("a vault");
+            let (request, vault) = (CreateVaultRequest::default(), vaults.of(id));
+            vault.create(request, Scope::Hosts, |_| true).expect("a vault");
         };
         fill(&start(false, None).expect("vaults"));
         assert!(!dir.path().join(KEY_FILE).exists());

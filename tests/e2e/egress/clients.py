@@ -90,7 +90,8 @@ def provider(world: Internet, hosts: Shops) -> Iterator[Server]:
     config = hosts.place / "server.toml"
     packages = pathlib.Path(sysconfig.get_path("purelib")).resolve()
     config.write_text(
-        f'[egress]\nresolvers = ["{RESOLVER}"]\n[storage]\nallowed-host-paths = ["{packages}"]\n'
+        f'[egress]\nresolvers = ["{RESOLVER}"]\n[egress.vault]\nplain-http = true\n'
+        f'[storage]\nallowed-host-paths = ["{packages}"]\n'
     )
     os.environ["SSL_CERT_FILE"] = str(hosts.certificate)
     try:

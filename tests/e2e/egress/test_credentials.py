@@ -2,127 +2,55 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import os
-import pathlib
-import ssl
-import subprocess
-import threading
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
+from company import Authority, echoing, header, made, run
 from internet import PUBLIC, Internet, inside
 from opensandbox import SandboxSync
-from opensandbox.config import ConnectionConfigSync
-from opensandbox.models.sandboxes import CredentialProxyConfig, NetworkPolicy, NetworkRule
-from served import serving
+from served import Server, serving
 
 TOKEN = "hunter2-and-more"
 BODY = 'a "quoted" secret/42'
 
 
-class Echo(http.server.BaseHTTPRequestHandler):
-    """Answers with everything that it was sent."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        seen = {"path": self.path, "headers": dict(self.headers.items()), "body": self.body()}
-        self.server.seen.append(seen)
-        text = json.dumps(seen).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(text)))
-        self.send_header("X-Echo", self.headers.get("Authorization", "none"))
-        self.end_headers()
-        self.wfile.write(text)
-
-    do_GET = do_POST
-
-    def body(self) -> str:
-        if self.headers.get("Transfer-Encoding") != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-        whole = b""
-        while size := int(self.rfile.readline(), 16):
-            whole += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return whole.decode()
-
-    def log_message(self, *_: object) -> None:
-        pass
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A certificate of a.example.com that vouches for itself, with its key beside it."""
-    place = tmp_path_factory.mktemp("authority")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-        + ["-nodes", "-keyout", place / "key.pem", "-out", place / "cert.pem", "-days", "2"]
-        + ["-subj", "/CN=a.example.com", "-addext", "subjectAltName=DNS:a.example.com"]
-        + ["-addext", "basicConstraints=critical,CA:FALSE"],
-        check=True,
-        capture_output=True,
-    )
-    return place
+def echo(world: Internet, authority: Authority) -> Iterator[Any]:
+    with echoing(world, PUBLIC, 443, authority.vouch("a.example.com")) as host:
+        yield host
 
 
 @pytest.fixture(scope="module")
-def echo(world: Internet, authority: pathlib.Path) -> Iterator[Any]:
-    with inside(world.away):
-        server = http.server.ThreadingHTTPServer((PUBLIC, 443), Echo)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(authority / "cert.pem", authority / "key.pem")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    server.seen = []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+def server(world: Internet, authority: Authority, echo: Any) -> Iterator[Server]:
+    """A server that trusts the host."""
+    config = authority.place / "server.toml"
+    config.write_text(f'{world.config.read_text()}extra-ca = "{authority.certificate}"\n')
+    with inside(world.home), serving("--config", str(config)) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def sandbox(world: Internet, authority: pathlib.Path, echo: Any) -> Iterator[SandboxSync]:
-    """A sandbox of a server that trusts the host, with credentials for it."""
-    os.environ["SSL_CERT_FILE"] = str(authority / "cert.pem")
-    try:
-        with inside(world.home), serving("--config", str(world.config)) as server:
-            del os.environ["SSL_CERT_FILE"]
-            rules = [NetworkRule(action="allow", target="a.example.com")]
-            with SandboxSync.create(
-                "host",
-                timeout=timedelta(minutes=10),
-                network_policy=NetworkPolicy(egress=rules),
-                credential_proxy=CredentialProxyConfig(enabled=True),
-                connection_config=ConnectionConfigSync(
-                    domain=server.domain, api_key=server.api_key
-                ),
-            ) as made:
-                places = [{"credential": "b", "placeholder": "__B__", "in": ["query", "body"]}]
-                auth = {"type": "bearer", "credential": "t", "substitutions": places}
-                made.credential_vault.create(
-                    credentials=[
-                        {"name": "t", "source": {"value": TOKEN}},
-                        {"name": "b", "source": {"value": BODY}},
-                    ],
-                    bindings=[
-                        {"name": "a", "match": {"hosts": ["a.example.com"]}, "auth": auth}
-                    ],
-                )
-                yield made
-                made.kill()
-    finally:
-        os.environ.pop("SSL_CERT_FILE", None)
-
-
-def run(sandbox: SandboxSync, command: str) -> str:
-    done = sandbox.commands.run(command)
-    said = "\n".join(message.text for message in done.logs.stdout)
-    assert done.exit_code == 0, (said, [message.text for message in done.logs.stderr])
-    return said
+def sandbox(server: Server) -> Iterator[SandboxSync]:
+    """A sandbox with credentials for the host."""
+    with made(server, "a.example.com") as sandbox:
+        places = [{"credential": "b", "placeholder": "__B__", "in": ["query", "body"]}]
+        auth = {"type": "bearer", "credential": "t", "substitutions": places}
+        sandbox.credential_vault.create(
+            credentials=[
+                {"name": "t", "source": {"value": TOKEN}},
+                {"name": "b", "source": {"value": BODY}},
+            ],
+            bindings=[{"name": "a", "match": {"hosts": ["a.example.com"]}, "auth": auth}],
+        )
+        yield sandbox
+        sandbox.kill()
 
 
 def test_a_request_gets_its_secrets_and_the_answer_loses_them(
@@ -157,8 +85,7 @@ def test_programs_of_other_kinds_trust_what_the_server_vouches_for(
 ) -> None:
     program = "import urllib.request as u; u.urlopen('https://a.example.com/py')"
     run(sandbox, f'python3 -c "{program}"')
-    headers = {name.lower(): value for name, value in echo.seen[-1]["headers"].items()}
-    assert headers["authorization"] == f"Bearer {TOKEN}"
+    assert header(echo.seen[-1], "authorization") == f"Bearer {TOKEN}"
 
 
 def test_a_path_that_may_be_another_one_goes_nowhere(sandbox: SandboxSync, echo: Any) -> None:
@@ -168,11 +95,108 @@ def test_a_path_that_may_be_another_one_goes_nowhere(sandbox: SandboxSync, echo:
     assert len(echo.seen) == before
 
 
+def test_what_lies_across_the_borders_of_pieces_is_found(sandbox: SandboxSync, echo: Any) -> None:
+    program = """
+import http.client, ssl
+line = http.client.HTTPSConnection("a.example.com", context=ssl.create_default_context())
+text = "before __B__ between __B__ after"
+line.request("POST", "/in-pieces", (letter.encode() for letter in text), {"Content-Type": "text/plain"})
+print(line.getresponse().read().decode())
+"""
+    sandbox.files.write_file("/tmp/pieces.py", program)
+    said = run(sandbox, "python3 /tmp/pieces.py")
+    assert echo.seen[-1]["body"] == f"before {BODY} between {BODY} after"
+    assert "before [REDACTED] between [REDACTED] after" in said
+    assert "quoted" not in said and TOKEN not in said
+
+
+def test_the_handshake_of_a_websocket_gets_its_secret(sandbox: SandboxSync, echo: Any) -> None:
+    program = """
+import socket, ssl
+line = ssl.create_default_context().wrap_socket(
+    socket.create_connection(("a.example.com", 443)), server_hostname="a.example.com")
+line.sendall(b"GET /ws HTTP/1.1\\r\\nHost: a.example.com\\r\\nConnection: Upgrade\\r\\n"
+    b"Upgrade: websocket\\r\\nSec-WebSocket-Version: 13\\r\\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\\r\\n\\r\\n")
+answer = line.makefile("rb")
+assert b" 101 " in answer.readline()
+while answer.readline().strip():
+    pass
+line.sendall(b"\\x81\\x85\\x00\\x00\\x00\\x00hello")
+print(answer.read(7)[2:].decode())
+"""
+    sandbox.files.write_file("/tmp/ws.py", program)
+    assert run(sandbox, "python3 /tmp/ws.py").strip() == "hello"
+    assert header(echo.seen[-1], "authorization") == f"Bearer {TOKEN}"
+
+
+SECRETS = {"k": "s3cret-k", "u": "dXNlcjpwYXNz", "s": 'p/ss "w"'}
+EVERYWHERE = {place: f"__{place}__" for place in ["path", "query", "header", "body"]}
+
+
+@pytest.mark.parametrize(
+    ("auth", "sent"),
+    [
+        ({"type": "bearer", "credential": "k"}, {"Authorization": "Bearer s3cret-k"}),
+        ({"type": "basic", "credential": "u"}, {"Authorization": "Basic dXNlcjpwYXNz"}),
+        ({"type": "apiKey", "name": "PRIVATE-TOKEN", "credential": "k"}, {"Private-Token": "s3cret-k"}),
+        (
+            {
+                "type": "customHeaders",
+                "headers": [{"name": "X-A", "credential": "k"}, {"name": "X-B", "credential": "u"}],
+            },
+            {"X-A": "s3cret-k", "X-B": "dXNlcjpwYXNz"},
+        ),
+        ({"type": "passthrough"}, {"Authorization": "of the program"}),
+    ],
+    ids=lambda value: value.get("type", ""),
+)
+def test_every_kind_sends_its_headers_and_substitutes_everywhere(
+    server: Server, echo: Any, auth: dict[str, Any], sent: dict[str, str]
+) -> None:
+    # A slash would make another path of it.
+    secrets = {**SECRETS, "path": "tenant 42"}
+    substitutions = [
+        {"credential": "path" if place == "path" else "s", "placeholder": text, "in": [place]}
+        for place, text in EVERYWHERE.items()
+    ]
+    with made(server, "a.example.com") as sandbox:
+        sandbox.credential_vault.create(
+            credentials=[{"name": n, "source": {"value": v}} for n, v in secrets.items()],
+            bindings=[
+                {
+                    "name": "b",
+                    "match": {"hosts": ["a.example.com"]},
+                    "auth": {**auth, "substitutions": substitutions},
+                }
+            ],
+        )
+        said = run(
+            sandbox,
+            "curl -sS 'https://a.example.com/__path__/x?q=__query__&p=__path__' -H 'X-S: a __header__'"
+            " -H 'Authorization: of the program' -H 'Content-Type: application/json'"
+            """ -d '{"k": "__body__ __query__"}'""",
+        )
+        seen = echo.seen[-1]
+        assert seen["path"] == "/tenant%2042/x?q=p%2Fss%20%22w%22&p=__path__"
+        assert header(seen, "x-s") == 'a p/ss "w"'
+        assert json.loads(seen["body"]) == {"k": 'p/ss "w" __query__'}
+        assert {name: header(seen, name) for name in sent} == sent
+        for secret in ["s3cret", "dXNlcjpwYXNz", "user:pass", 'ss \\"w', "tenant%2042"]:
+            assert secret not in said, said
+
+        form = "-H 'Content-Type: application/x-www-form-urlencoded' -d 'a=__body__&b=c'"
+        run(sandbox, f"curl -sS https://a.example.com/form {form}")
+        assert echo.seen[-1]["body"] == "a=p%2Fss+%22w%22&b=c"
+        plain = "-H 'Content-Type: text/plain' -d 'a __body__'"
+        run(sandbox, f"curl -sS https://a.example.com/plain {plain}")
+        assert echo.seen[-1]["body"] == 'a p/ss "w"'
+        sandbox.kill()
+
+
 def test_a_binding_that_is_deleted_gives_nothing_any_more(
     sandbox: SandboxSync, echo: Any
 ) -> None:
     sandbox.credential_vault.patch(bindings={"delete": ["a"]})
-    # Nobody stands between any more, and the sandbox does not trust the host itself.
-    run(sandbox, "curl -sSk https://a.example.com/after")
-    names = {name.lower() for name in echo.seen[-1]["headers"]}
-    assert "authorization" not in names
+    run(sandbox, "curl -sS https://a.example.com/after")
+    assert header(echo.seen[-1], "authorization") is None

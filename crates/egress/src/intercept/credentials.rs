@@ -49,6 +49,10 @@ impl Rules for Credentials {
                 let message = "the host may take this path for another one than it is bound to";
                 return Err(forbidden(message));
             }
+            Found::Plain(_) => {
+                let message = "the operator does not release credentials over plain HTTP";
+                return Err(forbidden(message));
+            }
         };
         let armed = bound.arm().await.map_err(|error| {
             tracing::warn!(binding = bound.name(), %error, "a credential cannot be used");

@@ -25,7 +25,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::task::TaskTracker;
 
 use super::*;
-use crate::vault::Vault;
+use crate::vault::{Scope, Vault};
 
 const HOST: &str = "api.example.com";
 
@@ -164,7 +164,7 @@ fn vault() -> Arc<Vault> {
             ]},
         }],
     }));
-    vault.create(request.unwrap(), |_| true).unwrap();
+    vault.create(request.unwrap(), Scope::Hosts, |_| true).unwrap();
     Arc::new(vault)
 }
 

@@ -39,6 +39,9 @@ pub enum Found<'a> {
     Ambiguous,
     /// A server may take the path for another one than a binding is for: it goes nowhere.
     Unsafe,
+    /// The binding is for plain HTTP, and the operator no longer releases secrets there: it goes
+    /// nowhere.
+    Plain(&'a Arc<Bound>),
 }
 
 /// A binding whose secrets are known to the vault, or to where they come from.
@@ -94,6 +97,9 @@ impl Active {
         let path = target.split(['?', '#']).next().unwrap_or_default();
         let found = self.matching(scheme, host, method, path);
         let Found::One(bound) = found else { return found };
+        if scheme == Scheme::Http && !bound.sources.plain_http {
+            return Found::Plain(bound);
+        }
         if path::is_doubtful(path) {
             return Found::Unsafe;
         }

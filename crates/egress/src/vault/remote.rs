@@ -1,16 +1,17 @@
 //! Secrets from a store that speaks the HTTP API of HashiCorp Vault.
 
+mod address;
+
 use std::{
     collections::HashMap,
     fmt,
-    net::IpAddr,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, StatusCode, Uri, header};
+use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use osb_sys::fs;
@@ -19,10 +20,11 @@ use secrecy::{
     zeroize::{Zeroize, Zeroizing},
 };
 use serde_json::Value;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, UnixStream},
-};
+use tokio::sync::Mutex as Turn;
+
+pub use self::address::BadAddress;
+use self::address::{Address, Stream};
+use crate::ExtraCa;
 
 /// How long the store may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,39 +33,31 @@ const LARGEST: usize = 256 << 10;
 /// The most answers that are remembered.
 const MOST: usize = 256;
 
-/// A store on this host: an agent that speaks to the real one, or the real one itself.
+/// A store, or an agent on this host that speaks to it.
 pub struct Remote {
     address: Address,
-    /// The operator's token for the store, read again for every request: agents renew it.
-    token_file: PathBuf,
+    token: Token,
+    namespace: Option<HeaderValue>,
     /// What may be read begins with one of these.
     paths: Vec<String>,
-    /// How long an answer holds.
+    /// How long an answer holds that does not say.
     fresh: Duration,
-    answers: Mutex<HashMap<String, Answer>>,
+    answers: Mutex<HashMap<String, Arc<Turn<Option<Answer>>>>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Address {
-    Tcp { host: String, port: u16 },
-    Unix(PathBuf),
+/// The operator's token for the store.
+#[derive(Debug)]
+pub enum Token {
+    /// Read again for every request: agents renew it.
+    File(PathBuf),
+    Given(SecretString),
 }
 
+/// What the store said about a path.
 struct Answer {
-    at: Instant,
-    fields: Arc<HashMap<String, SecretString>>,
-}
-
-/// An address that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadAddress {
-    #[error("{0:?} is neither http://host:port nor unix:/path")]
-    Form(String),
-    #[error(
-        "{0:?} is not plain HTTP on this host: run an agent of the store on 127.0.0.1 or on a \
-         unix socket, and let it speak to the store over TLS"
-    )]
-    Elsewhere(String),
+    /// Until when it holds.
+    until: Instant,
+    fields: HashMap<String, SecretString>,
 }
 
 /// Why the store gave no secret.
@@ -81,21 +75,45 @@ pub enum RemoteError {
     Late,
     #[error("the store answered {0}")]
     Status(StatusCode),
+    #[error("the answer of the store cannot be understood")]
+    Nonsense,
     #[error("the answer of the store has no such field")]
     NoField,
 }
 
 impl Remote {
-    /// A store at `http://127.0.0.1:8200` or `unix:/run/vault.sock`, of which everything below
-    /// `paths` may be read.
+    /// A store of which everything below `paths` may be read. If it is not on this host, somebody
+    /// whom the host trusts, or `extra`, must vouch for it.
     pub fn new(
         address: &str,
-        token_file: PathBuf,
+        token: Token,
         paths: Vec<String>,
-        fresh: Duration,
+        extra: Option<&ExtraCa>,
     ) -> Result<Self, BadAddress> {
-        let address = Address::parse(address)?;
-        Ok(Self { address, token_file, paths, fresh, answers: Mutex::default() })
+        Ok(Self {
+            address: Address::parse(address, extra)?,
+            token,
+            namespace: None,
+            paths,
+            fresh: Duration::ZERO,
+            answers: Mutex::default(),
+        })
+    }
+
+    /// Reads in a namespace of the store.
+    pub fn within(self, namespace: Option<&str>) -> Result<Self, BadAddress> {
+        let header = |text: &str| {
+            let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+            let value = HeaderValue::from_str(text).ok().filter(|_| plain);
+            value.ok_or_else(|| BadAddress::Namespace(text.to_owned()))
+        };
+        Ok(Self { namespace: namespace.map(header).transpose()?, ..self })
+    }
+
+    /// Remembers answers for so long, if they do not end before.
+    #[must_use]
+    pub fn remembering(self, fresh: Duration) -> Self {
+        Self { fresh, ..self }
     }
 
     /// Whether this may be read at all.
@@ -120,64 +138,75 @@ impl Remote {
         path: &str,
         field: &str,
     ) -> Result<Zeroizing<String>, RemoteError> {
-        let fields = match self.remembered(path) {
-            Some(fields) => fields,
-            None => self.fetch(path).await?,
+        let secret = |answer: &Answer| {
+            let secret = answer.fields.get(field).ok_or(RemoteError::NoField)?;
+            Ok(Zeroizing::new(secret.expose_secret().to_owned()))
         };
-        let secret = fields.get(field).ok_or(RemoteError::NoField)?;
-        Ok(Zeroizing::new(secret.expose_secret().to_owned()))
+        // Those who need the same at the same time ask for it once.
+        let read = async {
+            let turn = self.turn(path);
+            let mut known = turn.lock().await;
+            if let Some(answer) = known.as_ref().filter(|answer| answer.until > Instant::now()) {
+                return secret(answer);
+            }
+            // What no longer holds is wiped, whatever comes.
+            *known = None;
+            secret(known.insert(self.fetch(path).await?))
+        };
+        tokio::time::timeout(PATIENCE, read).await.map_err(|_| RemoteError::Late)?
     }
 
-    fn remembered(&self, path: &str) -> Option<Arc<HashMap<String, SecretString>>> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = answers.get(path).filter(|answer| answer.at.elapsed() < self.fresh)?;
-        Some(Arc::clone(&answer.fields))
-    }
-
-    async fn fetch(&self, path: &str) -> Result<Arc<HashMap<String, SecretString>>, RemoteError> {
-        let at = Instant::now();
-        let body = tokio::time::timeout(PATIENCE, self.ask(path))
-            .await
-            .map_err(|_| RemoteError::Late)??;
-        let fields = Arc::new(fields(&body).ok_or(RemoteError::NoField)?);
+    fn turn(&self, path: &str) -> Arc<Turn<Option<Answer>>> {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.retain(|_, answer| answer.at.elapsed() < self.fresh);
-        if answers.len() < MOST {
-            answers.insert(path.to_owned(), Answer { at, fields: Arc::clone(&fields) });
+        if let Some(known) = answers.get(path) {
+            return Arc::clone(known);
         }
-        Ok(fields)
+        let now = Instant::now();
+        // Those in use have somebody else who holds them.
+        answers.retain(|_, turn| match turn.try_lock() {
+            Ok(known) => known.as_ref().is_some_and(|answer| answer.until > now),
+            Err(_) => true,
+        });
+        let turn = Arc::default();
+        if answers.len() < MOST {
+            answers.insert(path.to_owned(), Arc::clone(&turn));
+        }
+        turn
+    }
+
+    async fn fetch(&self, path: &str) -> Result<Answer, RemoteError> {
+        let at = Instant::now();
+        let body = self.ask(path).await?;
+        let Understood { fields, lease } = understand(&body).ok_or(RemoteError::Nonsense)?;
+        let holds = lease.map_or(self.fresh, |lease| lease.min(self.fresh));
+        Ok(Answer { until: at + holds, fields })
     }
 
     async fn ask(&self, path: &str) -> Result<Zeroizing<Vec<u8>>, RemoteError> {
-        let token = Zeroizing::new(fs::read_to_string(&self.token_file)?);
+        let token = match &self.token {
+            Token::File(path) => Zeroizing::new(fs::read_to_string(path)?),
+            Token::Given(token) => Zeroizing::new(token.expose_secret().to_owned()),
+        };
         let mut token = HeaderValue::from_str(token.trim()).map_err(|_| RemoteError::BadToken)?;
         token.set_sensitive(true);
-        let host = match &self.address {
-            Address::Tcp { host, port } => format!("{host}:{port}"),
-            Address::Unix(_) => "localhost".to_owned(),
-        };
-        let request = Request::get(format!("/v1/{path}"))
-            .header(header::HOST, host)
+        let mut request = Request::get(format!("/v1/{path}"))
+            .header(header::HOST, self.address.authority())
             .header("x-vault-token", token)
-            .header("x-vault-request", "true")
+            .header("x-vault-request", "true");
+        if let Some(namespace) = &self.namespace {
+            request = request.header("x-vault-namespace", namespace);
+        }
+        let request = request
             .body(Empty::<Bytes>::new())
             .map_err(|error| RemoteError::Broken(error.into()))?;
-        match &self.address {
-            Address::Tcp { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await;
-                exchange(stream.map_err(RemoteError::Unreachable)?, request).await
-            }
-            Address::Unix(path) => {
-                let stream = UnixStream::connect(path).await;
-                exchange(stream.map_err(RemoteError::Unreachable)?, request).await
-            }
-        }
+        let stream = self.address.connect().await.map_err(RemoteError::Unreachable)?;
+        exchange(stream, request).await
     }
 }
 
 /// One request on a connection of its own.
 async fn exchange(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: Box<dyn Stream>,
     request: Request<Empty<Bytes>>,
 ) -> Result<Zeroizing<Vec<u8>>, RemoteError> {
     let broken = |error: hyper::Error| RemoteError::Broken(error.into());
@@ -200,9 +229,16 @@ async fn exchange(
     }
 }
 
+struct Understood {
+    fields: HashMap<String, SecretString>,
+    /// How long they hold, if that is said.
+    lease: Option<Duration>,
+}
+
 /// The fields of a secret, in both forms: `data` of the second is one level deeper.
-fn fields(body: &[u8]) -> Option<HashMap<String, SecretString>> {
+fn understand(body: &[u8]) -> Option<Understood> {
     let mut answer: Value = serde_json::from_slice(body).ok()?;
+    let lease = answer.get("lease_duration").and_then(Value::as_u64).filter(|&lease| lease > 0);
     let mut data = answer.get_mut("data")?.take();
     let is_second = data.get("metadata").is_some_and(Value::is_object);
     if is_second && let Some(inner) = data.get_mut("data") {
@@ -219,32 +255,10 @@ fn fields(body: &[u8]) -> Option<HashMap<String, SecretString>> {
             None
         }
     };
-    Some(fields.into_iter().filter_map(text).collect())
-}
-
-impl Address {
-    fn parse(text: &str) -> Result<Self, BadAddress> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            let path = PathBuf::from(path.strip_prefix("//").unwrap_or(path));
-            let form = || BadAddress::Form(text.to_owned());
-            return path.is_absolute().then_some(Self::Unix(path)).ok_or_else(form);
-        }
-        let form = || BadAddress::Form(text.to_owned());
-        let uri: Uri = text.parse().map_err(|_| form())?;
-        let host = uri.host().ok_or_else(form)?.trim_matches(['[', ']']).to_owned();
-        if uri.scheme_str() == Some("https") {
-            return Err(BadAddress::Elsewhere(text.to_owned()));
-        }
-        if uri.scheme_str() != Some("http") || !matches!(uri.path(), "" | "/") {
-            return Err(form());
-        }
-        let is_local = host == "localhost"
-            || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-        if !is_local {
-            return Err(BadAddress::Elsewhere(text.to_owned()));
-        }
-        Ok(Self::Tcp { host, port: uri.port_u16().unwrap_or(8200) })
-    }
+    let fields = fields.into_iter().filter_map(text).collect();
+    // One that is nearly over would end on the way.
+    let lease = lease.map(|lease| Duration::from_secs(lease - lease / 10));
+    Some(Understood { fields, lease })
 }
 
 impl fmt::Debug for Remote {

@@ -1,16 +1,17 @@
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use http::HeaderMap;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use super::{BadAddress, Remote, Sources};
+use super::{BadAddress, BadProxy, Proxies, Remote, Scope, Sources, Token, Transport};
+use crate::ExtraCa;
 
 /// How long what a store said holds, unless the operator says otherwise, and at most.
 const FRESH_SECONDS: u64 = 60;
 const LONGEST_FRESH_SECONDS: u64 = 3600;
 
 /// The table `[egress.vault]`, as written.
+#[expect(clippy::struct_excessive_bools, reason = "operators switch them one by one")]
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RawVault {
@@ -18,9 +19,16 @@ pub struct RawVault {
     /// that it speaks TLS; no if absent. Since 0.1.
     #[serde(default)]
     pub require_tls: bool,
-    /// Addresses of proxies whose `X-Forwarded-Proto` is believed. Since 0.1.
+    /// Addresses of proxies, and ranges of them, whose `X-Forwarded-Proto` is believed. Since 0.1.
     #[serde(default)]
-    pub trusted_proxies: Vec<IpAddr>,
+    pub trusted_proxies: Vec<String>,
+    /// Whether every binding must say for which methods and paths it is; no if absent. Since 0.1.
+    #[serde(default)]
+    pub require_scoped_match: bool,
+    /// Whether credentials may be bound to plain HTTP, where nobody proves who he is and everybody
+    /// on the way can read them; no if absent. Since 0.1.
+    #[serde(default)]
+    pub plain_http: bool,
     /// Whether vaults outlive the server, sealed, in its data directory; no if absent. Since 0.1.
     #[serde(default)]
     pub persist: bool,
@@ -38,15 +46,19 @@ pub struct RawVault {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RawVaultStore {
-    /// `http://127.0.0.1:8200` or `unix:/path`: the store, or an agent of it, on this host.
-    /// Since 0.1.
+    /// `https://host:8200`; or `http://127.0.0.1:8200` or `unix:/path`, which is an agent of the
+    /// store on this host. Since 0.1.
     pub address: String,
     /// The file with the token for it, read for every request. Since 0.1.
-    pub token_file: PathBuf,
+    pub token_file: Option<PathBuf>,
+    /// The variable of the server's environment with the token, instead of a file. Since 0.1.
+    pub token_env: Option<String>,
+    /// The namespace in the store, for those that have several. Since 0.1.
+    pub namespace: Option<String>,
     /// What credentials may refer to: everything at and below these paths, such as
     /// `secret/data/agents`. Since 0.1.
     pub paths: Vec<String>,
-    /// How long an answer holds; a minute if absent. Since 0.1.
+    /// How long an answer holds, if its lease is not shorter; a minute if absent. Since 0.1.
     pub cache_seconds: Option<u64>,
 }
 
@@ -54,6 +66,7 @@ pub struct RawVaultStore {
 #[derive(Debug, Clone, Default)]
 pub struct VaultSettings {
     pub transport: Transport,
+    pub scope: Scope,
     pub sources: Arc<Sources>,
     /// Whether vaults outlive the server.
     pub persist: bool,
@@ -68,17 +81,14 @@ pub enum BadSettings {
     RelativeDirectory,
     #[error("egress.vault.store.cache-seconds is at most {LONGEST_FRESH_SECONDS}")]
     TooFresh,
-    #[error("egress.vault.store.address: {0}")]
+    #[error("egress.vault.store: {0}")]
     Address(#[from] BadAddress),
-}
-
-/// How a secret may come to the server.
-#[derive(Debug, Clone, Default)]
-pub enum Transport {
-    #[default]
-    Any,
-    /// Encrypted, as far as the server can know.
-    Tls { proxies: Vec<IpAddr> },
+    #[error("egress.vault.store needs token-file or token-env, and not both")]
+    Token,
+    #[error("egress.vault.store.token-env: there is no variable {0}")]
+    NoToken(String),
+    #[error("egress.vault.trusted-proxies: {0}")]
+    Proxy(#[from] BadProxy),
 }
 
 impl RawVault {
@@ -90,16 +100,22 @@ impl RawVault {
         })
     }
 
-    /// Checks what was written. `variables` are those that it offers, with what they hold.
+    /// Checks what was written. `variable` reads the server's environment, `offered` are the
+    /// variables of it that credentials may refer to, and `extra` vouches for the store.
     pub fn check(
         self,
-        variables: BTreeMap<String, SecretString>,
+        variable: impl FnOnce(&str) -> Option<SecretString>,
+        offered: BTreeMap<String, SecretString>,
+        extra: Option<&ExtraCa>,
     ) -> Result<VaultSettings, BadSettings> {
         // The server would offer everything that it was started with.
         if self.env.iter().any(|pattern| pattern.trim_end_matches('*').is_empty()) {
             return Err(BadSettings::EveryVariable);
         }
-        let mut sources = Sources::default().with_variables(variables);
+        let mut sources = Sources::default().with_variables(offered);
+        if self.plain_http {
+            sources = sources.with_plain_http();
+        }
         if let Some(directory) = self.files {
             if !directory.is_absolute() {
                 return Err(BadSettings::RelativeDirectory);
@@ -111,36 +127,35 @@ impl RawVault {
             if seconds > LONGEST_FRESH_SECONDS {
                 return Err(BadSettings::TooFresh);
             }
-            let fresh = Duration::from_secs(seconds);
-            let remote = Remote::new(&store.address, store.token_file, store.paths, fresh)?;
-            sources = sources.with_remote(remote);
+            let token = match (store.token_file, store.token_env) {
+                (Some(path), None) => Token::File(path),
+                (None, Some(name)) => {
+                    Token::Given(variable(&name).ok_or(BadSettings::NoToken(name))?)
+                }
+                (Some(_), Some(_)) | (None, None) => return Err(BadSettings::Token),
+            };
+            let remote = Remote::new(&store.address, token, store.paths, extra)?;
+            let remote = remote.within(store.namespace.as_deref())?;
+            sources = sources.with_remote(remote.remembering(Duration::from_secs(seconds)));
         }
-        let proxies = self.trusted_proxies;
-        let transport = if self.require_tls { Transport::Tls { proxies } } else { Transport::Any };
-        Ok(VaultSettings { transport, sources: Arc::new(sources), persist: self.persist })
-    }
-}
-
-impl Transport {
-    /// Whether a secret may come like this. The server itself speaks no TLS, so what is not from this
-    /// host is encrypted only if a proxy in front says so.
-    pub fn admits(&self, caller: IpAddr, headers: &HeaderMap) -> bool {
-        let Self::Tls { proxies } = self else { return true };
-        let address = caller.to_canonical();
-        let said = headers.get("x-forwarded-proto").map(http::HeaderValue::as_bytes);
-        let is_tls = said.is_some_and(|said| said.eq_ignore_ascii_case(b"https"));
-        address.is_loopback() || is_tls && proxies.contains(&address)
+        let proxies = Proxies::parse(self.trusted_proxies.iter().map(String::as_str))?;
+        let transport = if self.require_tls { Transport::Tls(proxies) } else { Transport::Any };
+        let scope = if self.require_scoped_match { Scope::Requests } else { Scope::Hosts };
+        Ok(VaultSettings { transport, scope, sources: Arc::new(sources), persist: self.persist })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn raw(text: &str) -> RawVault {
         toml::from_str(text).unwrap()
+    }
+
+    fn check(text: &str) -> Result<VaultSettings, BadSettings> {
+        let variable = |name: &str| (name == "T").then(|| SecretString::from("token"));
+        raw(text).check(variable, BTreeMap::new(), None)
     }
 
     #[test]
@@ -157,33 +172,21 @@ mod tests {
             "env = ['*']",
             "env = ['']",
             "files = 'secrets'",
-            "store = {address = 'https://vault:8200', token-file = '/t', paths = ['a']}",
+            "store = {address = 'http://vault:8200', token-file = '/t', paths = ['a']}",
+            "store = {address = 'https://vault:8200', paths = ['a']}",
+            "store = {address = 'https://vault:8200', token-env = 'T', token-file = '/t', paths = []}",
+            "store = {address = 'https://vault:8200', token-env = 'MISSING', paths = ['a']}",
+            "store = {address = 'unix:/v', token-file = '/t', paths = [], namespace = 'a b'}",
+            "trusted-proxies = ['proxy.example.com']",
             "store = {address = 'http://127.0.0.1', token-file = '/t', paths = [], cache-seconds = 9999}",
         ] {
-            assert!(raw(text).check(BTreeMap::new()).is_err(), "{text} was accepted");
+            assert!(check(text).is_err(), "{text} was accepted");
         }
         let text = "files = '/etc/secrets'\nrequire-tls = true\n\
                     store = {address = 'unix:/run/v', token-file = '/t', paths = ['secret/data']}";
-        assert!(raw(text).check(BTreeMap::new()).is_ok());
+        assert!(check(text).is_ok());
+        let text = "store = {address = 'https://vault', token-env = 'T', paths = ['kv/data'], namespace = 'a/b'}";
+        assert!(check(text).is_ok());
         assert!(toml::from_str::<RawVault>("requires-tls = true").is_err());
-    }
-
-    #[test]
-    fn where_tls_is_required_only_this_host_and_trusted_proxies_may_send() {
-        let transport =
-            raw("require-tls = true\ntrusted-proxies = ['192.0.2.1']").check(BTreeMap::new());
-        let transport = transport.unwrap().transport;
-        let admits = |address: &str, said: Option<&'static str>| {
-            let address = address.parse().unwrap();
-            let mut headers = HeaderMap::new();
-            if let Some(said) = said {
-                headers.insert("x-forwarded-proto", HeaderValue::from_static(said));
-            }
-            transport.admits(address, &headers)
-        };
-        assert!(admits("127.0.0.1", None) && admits("::ffff:127.0.0.1", None));
-        assert!(admits("192.0.2.1", Some("https")));
-        assert!(!admits("192.0.2.1", None) && !admits("192.0.2.1", Some("http")));
-        assert!(!admits("192.0.2.2", Some("https")));
     }
 }

@@ -25,6 +25,8 @@ pub struct Sources {
     variables: BTreeMap<String, Arc<SecretString>>,
     directory: Option<PathBuf>,
     remote: Option<Remote>,
+    /// Whether secrets may leave over plain HTTP.
+    pub(super) plain_http: bool,
 }
 
 /// Where one secret is.
@@ -71,6 +73,12 @@ impl Sources {
     #[must_use]
     pub fn with_remote(self, remote: Remote) -> Self {
         Self { remote: Some(remote), ..self }
+    }
+
+    /// Secrets may be bound to plain HTTP, too.
+    #[must_use]
+    pub fn with_plain_http(self) -> Self {
+        Self { plain_http: true, ..self }
     }
 
     /// Checks what a client refers to. Nothing is fetched yet.

@@ -20,11 +20,11 @@ fn binding(name: &str, host: &str, credential: &str) -> Value {
 
 fn create(vault: &Vault, credentials: &Value, bindings: &Value) -> Result<VaultState, VaultError> {
     let request = json!({"credentials": credentials, "bindings": bindings});
-    vault.create(from_value(request).unwrap(), |_| true)
+    vault.create(from_value(request).unwrap(), Scope::Hosts, |_| true)
 }
 
 fn patch(vault: &Vault, request: Value) -> Result<VaultState, VaultError> {
-    vault.patch(from_value(request).unwrap(), |_| true)
+    vault.patch(from_value(request).unwrap(), Scope::Hosts, |_| true)
 }
 
 fn invalid<T: std::fmt::Debug>(result: Result<T, VaultError>) -> String {
@@ -135,7 +135,7 @@ fn of_several_mistakes_always_the_first_is_reported() {
         "bindings": [binding("x", "nodot", "c"), binding("", "a.b", "missing")],
     });
     for _ in 0..20 {
-        let result = vault().create(from_value(request.clone()).unwrap(), |_| true);
+        let result = vault().create(from_value(request.clone()).unwrap(), Scope::Hosts, |_| true);
         assert!(invalid(result).contains("\"d\""));
     }
 }
@@ -149,11 +149,11 @@ fn the_policy_must_allow_every_bound_host() {
         from_value::<CreateVaultRequest>(request).unwrap()
     };
     for host in ["example.com", "*.example.org"] {
-        let message = invalid(vault().create(request(host), allows));
+        let message = invalid(vault().create(request(host), Scope::Hosts, allows));
         assert!(message.contains(host), "{message}");
     }
     let vault = vault();
-    vault.create(request("*.example.com"), allows).unwrap();
+    vault.create(request("*.example.com"), Scope::Hosts, allows).unwrap();
     assert_eq!(vault.active().uncovered(allows), None);
     assert_eq!(vault.active().uncovered(|_| false).as_deref(), Some("*.example.com"));
 }
@@ -183,4 +183,49 @@ fn a_vault_has_an_end() {
     let broken = json!([{"name": "a", "source": {"value": "a\r\nHost: b"}}]);
     let message = invalid(create(&vault(), &broken, &json!([binding("b", "a.example.com", "a")])));
     assert!(message.contains("line breaks"), "{message}");
+}
+
+#[test]
+fn plain_http_gets_credentials_only_where_the_operator_says_so() {
+    let request = |schemes| {
+        from_value(json!({"bindings": [{
+            "name": "b",
+            "match": {"hosts": ["a.example.com"], "schemes": schemes},
+            "auth": {"type": "passthrough"},
+        }]}))
+    };
+    for schemes in [json!(["http"]), json!(["https", "http"])] {
+        let result = vault().create(request(schemes).unwrap(), Scope::Hosts, |_| true);
+        assert!(invalid(result).contains("plain-http"));
+    }
+    let open = Vault::new(Arc::new(Sources::default().with_plain_http()));
+    open.create(request(json!(["http"])).unwrap(), Scope::Hosts, |_| true).unwrap();
+    let host = Name::parse("a.example.com").unwrap();
+    let find = |active: &Active| {
+        let found = active.find(Scheme::Http, &host, &http::Method::GET, "/");
+        (matches!(found, Found::One(_)), matches!(found, Found::Plain(_)))
+    };
+    assert_eq!(find(&open.active()), (true, false));
+    // One that was kept while it was allowed.
+    let kept = open.kept.lock().unwrap().content.clone().unwrap();
+    assert_eq!(find(&kept.compile(&Arc::default(), |_| true).unwrap()), (false, true));
+}
+
+#[test]
+fn where_scopes_are_required_bindings_say_methods_and_paths() {
+    let create = |requests: serde_json::Value| {
+        let binding = json!({"name": "b", "match": requests, "auth": {"type": "passthrough"}});
+        let request = from_value(json!({"bindings": [binding]})).unwrap();
+        vault().create(request, Scope::Requests, |_| true)
+    };
+    let hosts = ["a.example.com"];
+    assert!(create(json!({"hosts": hosts, "methods": ["GET"], "paths": ["/x/*"]})).is_ok());
+    for requests in [
+        json!({"hosts": hosts}),
+        json!({"hosts": hosts, "methods": ["GET"]}),
+        json!({"hosts": hosts, "paths": ["/x"]}),
+        json!({"hosts": hosts, "methods": ["GET"], "paths": ["/x", "/*"]}),
+    ] {
+        assert!(invalid(create(requests)).contains("scoped"));
+    }
 }

@@ -75,14 +75,14 @@ mod tests {
     use serde_json::{from_value, json};
 
     use super::*;
-    use crate::vault::VaultError;
+    use crate::vault::{Scope, VaultError};
 
     #[test]
     fn every_sandbox_has_its_own_and_what_is_forgotten_is_empty() {
         let vaults = Vaults::default();
         let (one, other) = (SandboxId::random(), SandboxId::random());
         let vault = vaults.of(one);
-        vault.create(CreateVaultRequest::default(), |_| true).unwrap();
+        vault.create(CreateVaultRequest::default(), Scope::Hosts, |_| true).unwrap();
         assert!(vaults.of(one).state().is_ok());
         let is_missing = |vault: Arc<Vault>| matches!(vault.state(), Err(VaultError::Missing));
         assert!(is_missing(vaults.of(other)));
@@ -110,8 +110,8 @@ mod tests {
         });
         let request: CreateVaultRequest = from_value(request).unwrap();
         for id in [one, other] {
-            first.of(id).create(request.clone(), |_| true).unwrap();
-            first.of(id).patch(PatchVaultRequest::default(), |_| true).unwrap();
+            first.of(id).create(request.clone(), Scope::Hosts, |_| true).unwrap();
+            first.of(id).patch(PatchVaultRequest::default(), Scope::Hosts, |_| true).unwrap();
         }
         let state = first.of(one).state().unwrap();
         drop(first);
@@ -126,7 +126,7 @@ mod tests {
 
         let third = start(&[one]);
         assert!(third.of(one).state().is_err());
-        assert_eq!(third.of(one).create(request, |_| true).unwrap().revision, 3);
+        assert_eq!(third.of(one).create(request, Scope::Hosts, |_| true).unwrap().revision, 3);
         third.forget(one).unwrap();
         assert!(start(&[one]).of(one).state().is_err());
     }

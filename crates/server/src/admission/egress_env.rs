@@ -1,7 +1,7 @@
 //! Variables of the environment by which clients of other servers set up the process beside the
 //! sandbox that watches its network. Here that is the server.
 
-use crate::error::ApiError;
+use crate::{error::ApiError, terms::VaultTerms};
 
 pub(super) const PREFIX: &str = "OPENSANDBOX_EGRESS_";
 
@@ -14,32 +14,33 @@ pub(super) enum Fate {
     Dropped,
 }
 
-/// Decides about `OPENSANDBOX_EGRESS_…`. What asks for something that would not happen is refused.
-pub(super) fn admit(key: &str, value: &str) -> Result<Fate, ApiError> {
+/// Decides about `OPENSANDBOX_EGRESS_…`. What asks something of the vault is put down in `terms`;
+/// what asks for something that would not happen is refused.
+pub(super) fn admit(key: &str, value: &str, terms: &mut VaultTerms) -> Result<Fate, ApiError> {
     let refused = |why: &str| Err(ApiError::unsupported(format!("env key {key}: {why}")));
     match key.strip_prefix(PREFIX).unwrap_or_default() {
         "MITMPROXY_TRANSPARENT" => Ok(Fate::Passed),
         "LOG_LEVEL" | "DNS_UPSTREAM_TIMEOUT" | "METRICS_EXTRA_ATTRS" | "POLICY_FILE" => {
             Ok(Fate::Dropped)
         }
-        "MITMPROXY_SSL_INSECURE"
-        | "CREDENTIAL_VAULT_REQUIRE_TLS"
-        | "CREDENTIAL_VAULT_REQUIRE_SCOPED_MATCH"
-            if !is_on(value) =>
-        {
+        "CREDENTIAL_VAULT_REQUIRE_TLS" => {
+            terms.require_tls = is_on(value);
             Ok(Fate::Dropped)
         }
-        "MITMPROXY_EXTRA_PORTS" | "DENY_WEBHOOK" | "CREDENTIAL_VAULT_TRUSTED_PROXY_CIDRS"
-            if value.trim().is_empty() =>
-        {
+        "CREDENTIAL_VAULT_REQUIRE_SCOPED_MATCH" => {
+            terms.require_scoped_match = is_on(value);
             Ok(Fate::Dropped)
         }
+        "CREDENTIAL_VAULT_TRUSTED_PROXY_CIDRS" => {
+            let proxies = value.split(',').map(str::trim).filter(|proxy| !proxy.is_empty());
+            terms.trusted_proxies = proxies.map(str::to_owned).collect();
+            let unfit = |error| ApiError::invalid(format!("env key {key}: {error}"));
+            terms.check().map_err(unfit)?;
+            Ok(Fate::Dropped)
+        }
+        "MITMPROXY_SSL_INSECURE" if !is_on(value) => Ok(Fate::Dropped),
+        "MITMPROXY_EXTRA_PORTS" | "DENY_WEBHOOK" if value.trim().is_empty() => Ok(Fate::Dropped),
         "MITMPROXY_SSL_INSECURE" => refused("the certificates of hosts are always verified"),
-        "CREDENTIAL_VAULT_REQUIRE_TLS"
-        | "CREDENTIAL_VAULT_REQUIRE_SCOPED_MATCH"
-        | "CREDENTIAL_VAULT_TRUSTED_PROXY_CIDRS" => {
-            refused("what the vault demands is set by the operator, for all sandboxes")
-        }
         "MITMPROXY_EXTRA_PORTS" => refused("credentials are put in on ports 80 and 443 only"),
         "DENY_WEBHOOK" => refused("this server does not call back when something is denied"),
         _ => Err(ApiError::invalid(format!(
@@ -68,8 +69,10 @@ mod tests {
             ("MITMPROXY_SSL_INSECURE", "false", Some(Fate::Dropped)),
             ("MITMPROXY_SSL_INSECURE", "Yes", None),
             ("CREDENTIAL_VAULT_REQUIRE_TLS", "0", Some(Fate::Dropped)),
-            ("CREDENTIAL_VAULT_REQUIRE_TLS", "1", None),
-            ("CREDENTIAL_VAULT_TRUSTED_PROXY_CIDRS", "10.0.0.0/8", None),
+            ("CREDENTIAL_VAULT_REQUIRE_TLS", "1", Some(Fate::Dropped)),
+            ("CREDENTIAL_VAULT_REQUIRE_SCOPED_MATCH", "on", Some(Fate::Dropped)),
+            ("CREDENTIAL_VAULT_TRUSTED_PROXY_CIDRS", "10.0.0.0/8, ::1", Some(Fate::Dropped)),
+            ("CREDENTIAL_VAULT_TRUSTED_PROXY_CIDRS", "10.0.0.0/8 proxy", None),
             ("MITMPROXY_EXTRA_PORTS", "", Some(Fate::Dropped)),
             ("MITMPROXY_EXTRA_PORTS", "8443", None),
             ("DENY_WEBHOOK", "http://x", None),
@@ -78,7 +81,21 @@ mod tests {
             ("", "x", None),
         ] {
             let key = format!("{PREFIX}{name}");
-            assert_eq!(admit(&key, value).ok(), fate, "{key}={value}");
+            assert_eq!(admit(&key, value, &mut VaultTerms::default()).ok(), fate, "{key}={value}");
         }
+    }
+
+    #[test]
+    fn what_is_asked_of_the_vault_is_put_down() {
+        let mut terms = VaultTerms::default();
+        for (name, value) in [
+            ("REQUIRE_TLS", "true"),
+            ("REQUIRE_SCOPED_MATCH", "Yes"),
+            ("TRUSTED_PROXY_CIDRS", " 10.0.0.0/8 , 192.0.2.1,"),
+        ] {
+            admit(&format!("{PREFIX}CREDENTIAL_VAULT_{name}"), value, &mut terms).unwrap();
+        }
+        assert!(terms.require_tls && terms.require_scoped_match);
+        assert_eq!(terms.trusted_proxies, ["10.0.0.0/8", "192.0.2.1"]);
     }
 }

@@ -6,7 +6,7 @@ use super::{
     egress_env::{self, Fate},
     entrypoint::MAX_ARGUMENT,
 };
-use crate::error::ApiError;
+use crate::{error::ApiError, terms::VaultTerms};
 
 /// Leaves room beside the arguments in what the kernel takes altogether.
 const MAX_ENVIRONMENT: usize = 512 * 1024;
@@ -14,14 +14,15 @@ const MAX_ENVIRONMENT: usize = 512 * 1024;
 pub(super) fn admit(
     env: BTreeMap<String, Option<String>>,
     id: SandboxId,
-) -> Result<BTreeMap<String, String>, ApiError> {
+) -> Result<(BTreeMap<String, String>, VaultTerms), ApiError> {
     let mut total = 0;
+    let mut terms = VaultTerms::default();
     let mut admitted = BTreeMap::new();
     for (key, value) in env {
         let Some(value) = value else { continue };
         check(&key, &value)?;
         let is_egress = key.starts_with(egress_env::PREFIX);
-        if is_egress && egress_env::admit(&key, &value)? == Fate::Dropped {
+        if is_egress && egress_env::admit(&key, &value, &mut terms)? == Fate::Dropped {
             continue;
         }
         total += key.len() + value.len() + 2;
@@ -33,7 +34,7 @@ pub(super) fn admit(
         )));
     }
     admitted.insert("OPENSANDBOX_ID".to_owned(), id.to_string());
-    Ok(admitted)
+    Ok((admitted, terms))
 }
 
 fn check(key: &str, value: &str) -> Result<(), ApiError> {
@@ -70,7 +71,7 @@ mod tests {
         let id = SandboxId::random();
         let mut env = one("A", "a=b");
         env.insert("B".to_owned(), None);
-        let env = admit(env, id).expect("an environment");
+        let (env, _) = admit(env, id).expect("an environment");
         let expected = [("A", "a=b".to_owned()), ("OPENSANDBOX_ID", id.to_string())];
         assert_eq!(env, expected.map(|(k, v)| (k.to_owned(), v)).into());
     }

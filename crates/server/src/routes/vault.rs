@@ -66,20 +66,27 @@ async fn write(app: &App, record: &Record, request: Request) -> Result<Response,
         return Err(ApiError::vault_not_ready());
     }
     let caller = request.extensions().get::<Caller>();
-    if !caller.is_some_and(|caller| app.transport.admits(caller.address, request.headers())) {
+    let admitted = caller.is_some_and(|caller| {
+        let (address, headers) = (caller.address, request.headers());
+        app.transport.admits(address, headers) && record.vault_terms.admits(address, headers)
+    });
+    if !admitted {
         return Err(ApiError::vault_tls_required());
     }
     let (id, reconciler) = (record.id(), &app.reconciler);
+    let scope = app.scope.and(record.vault_terms.scope());
     Ok(match *request.method() {
         Method::POST => {
             let body = read::<CreateVaultRequest>(app, request).await?;
-            let made = reconciler.change_vault(id, |vault, allowed| vault.create(body, allowed));
+            let made = reconciler
+                .change_vault(id, move |vault, allowed| vault.create(body, scope, allowed));
             let state = made.await.map_err(ApiError::internal)??;
             (StatusCode::CREATED, shown(state)).into_response()
         }
         Method::PATCH => {
             let body = read::<PatchVaultRequest>(app, request).await?;
-            let done = reconciler.change_vault(id, |vault, allowed| vault.patch(body, allowed));
+            let done = reconciler
+                .change_vault(id, move |vault, allowed| vault.patch(body, scope, allowed));
             shown(done.await.map_err(ApiError::internal)??)
         }
         _ => {
@@ -109,6 +116,12 @@ fn wipe(body: Bytes) {
 
 /// The message without the texts that it quotes, one of which may be a secret in the wrong place.
 fn without_values(message: &str) -> String {
+    for what in ["unknown field", "unknown variant"] {
+        let told = message.strip_prefix(what).and_then(|rest| rest.rsplit_once("`, expected"));
+        if let Some((_, expected)) = told {
+            return format!("{what} …, expected{expected}");
+        }
+    }
     match (message.find('"'), message.rfind('"')) {
         (Some(first), Some(last)) if first < last => {
             let before = message.get(..first).unwrap_or_default();
@@ -164,6 +177,15 @@ mod tests {
         assert!(!message.contains("hunter"), "{message}");
         assert!(message.contains("invalid type: string …, expected"), "{message}");
         assert_eq!(without_values("missing field `name`"), "missing field `name`");
+        for body in [
+            r#"{"hunter`2": 1}"#,
+            r#"{"credentials": [{"name": "a", "source": {"type": "hunter2"}}]}"#,
+        ] {
+            let error = serde_json::from_str::<CreateVaultRequest>(body);
+            let message = without_values(&error.unwrap_err().to_string());
+            assert!(!message.contains("hunter"), "{message}");
+            assert!(message.contains("expected"), "{message}");
+        }
     }
 
     #[test]

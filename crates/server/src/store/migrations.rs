@@ -10,6 +10,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0002_snapshots.sql"),
     include_str!("../../migrations/0003_policies.sql"),
     include_str!("../../migrations/0004_credential_proxy.sql"),
+    include_str!("../../migrations/0005_vault_terms.sql"),
 ];
 
 /// Brings the schema up to date.

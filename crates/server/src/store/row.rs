@@ -15,7 +15,8 @@ pub(super) fn load(connection: &Connection) -> Result<Vec<Record>, StoreError> {
     let mut statement = connection
         .prepare(
             "SELECT id, spec, goal, status, expires_at, created_at, metadata, extensions, platform,
-                    egress_token, secure_access, announced, policy, credential_proxy
+                    egress_token, secure_access, announced, policy, credential_proxy,
+                    vault_terms
              FROM sandboxes",
         )
         .map_err(failed)?;
@@ -58,6 +59,11 @@ fn read(row: &Row<'_>) -> Result<Record, Box<dyn Error + Send + Sync>> {
             .map(|json| serde_json::from_str(&json).map(Arc::new))
             .transpose()?,
         credential_proxy: row.get(13)?,
+        vault_terms: row
+            .get::<_, Option<String>>(14)?
+            .map(|json| serde_json::from_str(&json))
+            .transpose()?
+            .unwrap_or_default(),
         requests: 0,
         failed_removals: 0,
     })
@@ -70,8 +76,8 @@ pub(super) fn write(
     let mut statement = transaction.prepare_cached(
         "INSERT INTO sandboxes (id, spec, goal, status, expires_at, created_at, metadata,
                                 extensions, platform, egress_token, secure_access, announced,
-                                policy, credential_proxy)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+                                policy, credential_proxy, vault_terms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
          ON CONFLICT (id) DO UPDATE SET
              goal = excluded.goal, status = excluded.status, expires_at = excluded.expires_at,
              metadata = excluded.metadata, announced = excluded.announced,
@@ -94,6 +100,7 @@ pub(super) fn write(
         record.announced,
         policy,
         record.credential_proxy,
+        serde_json::to_string(&record.vault_terms)?,
     ])?;
     Ok(())
 }

@@ -22,6 +22,7 @@ fn find(active: &Active, scheme: Scheme, host: &str, method: &Method, target: &s
         Found::One(bound) => bound.name().to_owned(),
         Found::Ambiguous => "ambiguous".to_owned(),
         Found::Unsafe => "unsafe".to_owned(),
+        Found::Plain(_) => "plain".to_owned(),
     }
 }
 
