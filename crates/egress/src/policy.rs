@@ -94,6 +94,13 @@ impl Policy {
         self.first(|rules| rules.name(name)).unwrap_or_else(|| self.by_default())
     }
 
+    /// How many characters of a name are of the sandbox's choice, if what decides about it is a rule
+    /// about a whole domain: its owner hears them.
+    pub(crate) fn below(&self, name: &Name) -> Option<usize> {
+        let operators = self.operator.rules();
+        if operators.name(name).is_some() { operators.below(name) } else { self.rules.below(name) }
+    }
+
     /// Whether a name may be reached at a port. Where it leads is another question.
     pub fn name_at(&self, name: &Name, port: u16) -> Ruling {
         self.first(|rules| rules.name_at(name, port)).unwrap_or_else(|| self.by_default())

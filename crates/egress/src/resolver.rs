@@ -1,7 +1,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::{
-    Attempt, By, Name, Protocol, Ruling, Verdict,
+    Attempt, By, Name, Policy, Protocol, Ruling, Verdict,
     book::Synthetic,
     dial::too_many,
     dns::{Bad, Code, Query, Record, kind},
@@ -70,13 +70,14 @@ async fn answer_query(door: &Door, query: &Query) -> Vec<u8> {
     if let Some(known) = ourselves(door, query, name) {
         return known;
     }
-    let ruling = door.policy().name(name);
+    let policy = door.policy();
+    let ruling = policy.name(name);
     if ruling.verdict == Verdict::Deny {
         note(door, Some(name), ruling);
         return plain(Code::NoSuchName);
     }
     let transfer = (kind::TRANSFERS..=kind::ANY).contains(&query.kind);
-    if transfer || is_message(door, name, &ruling.by) {
+    if transfer || is_message(door, &policy, name) {
         note(door, Some(name), if transfer { denied() } else { too_many() });
         return plain(Code::Refused);
     }
@@ -115,10 +116,8 @@ fn ourselves(door: &Door, query: &Query, name: &Name) -> Option<Vec<u8>> {
 
 /// Whether a name looks like a message to the owner of a domain that is allowed as a whole. Who is
 /// named by a rule, or allowed because everything is, needs no such way out.
-fn is_message(door: &Door, name: &Name, by: &By) -> bool {
-    let (By::Rule(target) | By::Operator(target)) = by else { return false };
-    let Some(domain) = target.trim().strip_prefix('*') else { return false };
-    let below = name.as_str().len().saturating_sub(domain.len());
+fn is_message(door: &Door, policy: &Policy, name: &Name) -> bool {
+    let Some(below) = policy.below(name) else { return false };
     if below > LONGEST_BELOW {
         return true;
     }

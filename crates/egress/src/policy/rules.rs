@@ -36,6 +36,8 @@ pub(crate) struct Rule {
     pub(crate) verdict: Verdict,
     /// As it was written.
     pub(crate) written: Arc<str>,
+    /// The domain, if it is about all names below one.
+    domain: Option<Name>,
     scope: Scope,
 }
 
@@ -68,6 +70,7 @@ impl Rules {
     /// Adds a rule behind all others.
     pub(crate) fn push(&mut self, verdict: Verdict, written: &str, target: Target, scope: Scope) {
         let number = self.all.len();
+        let domain = if let Target::Below(name) = &target { Some(name.clone()) } else { None };
         let same = match target {
             Target::Name(name) => self.names.entry(name).or_default(),
             Target::Below(name) => self.below.entry(name.as_str().into()).or_default(),
@@ -78,7 +81,7 @@ impl Rules {
             }
         };
         same.push(number);
-        self.all.push(Rule { verdict, written: written.trim().into(), scope });
+        self.all.push(Rule { verdict, written: written.trim().into(), domain, scope });
     }
 
     /// The first rule about a name at a port, or by which some request there may be allowed.
@@ -146,6 +149,12 @@ impl Rules {
                 .find(|number| self.all.get(*number).is_some_and(speaks))
         });
         self.all.get(found.min()?)
+    }
+
+    /// How many characters of a name are below the domain by which the first rule is about it.
+    pub(crate) fn below(&self, name: &Name) -> Option<usize> {
+        let domain = self.name(name)?.domain.as_ref()?;
+        Some(name.as_str().len().saturating_sub(domain.as_str().len() + 1))
     }
 
     fn about(&self, name: &Name) -> impl Iterator<Item = &Vec<usize>> {

@@ -1,8 +1,10 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::{
     dns::{Reply, ask},
     door::Target,
-    testing::{TestHouse, only},
+    testing::{TestHouse, only, policy},
 };
 
 async fn reply(house: &TestHouse, name: &str, kind: u16) -> Reply {
@@ -71,7 +73,13 @@ async fn an_address_that_stands_for_a_name_leads_back_to_it() {
 
 #[tokio::test]
 async fn long_names_and_many_names_below_a_domain_are_refused() {
-    let house = TestHouse::start(only(&["*.w.test"])).await;
+    refused_below(only(&["*.w.test"])).await;
+    let gets = r#"{"egress":[{"action":"allow","target":"*.w.test","methods":["GET"]}]}"#;
+    refused_below(policy(gets)).await;
+}
+
+async fn refused_below(policy: Arc<Policy>) {
+    let house = TestHouse::start(policy).await;
     assert_eq!(reply(&house, "x.w.test", kind::A).await.code, Code::Fine as u8);
     let long = format!("{}.{}.w.test", "a".repeat(60), "b".repeat(60));
     assert_eq!(reply(&house, &long, kind::A).await.code, Code::Refused as u8);
