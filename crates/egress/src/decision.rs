@@ -1,5 +1,5 @@
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     net::IpAddr,
     sync::{
         Arc,
@@ -134,6 +134,9 @@ impl Decision {
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     recent: VecDeque<Arc<Decision>>,
+    /// What has not ended, also if others have taken its place among the latest: nobody hides how
+    /// much he sent by trying many other things.
+    open: HashMap<u64, Arc<Decision>>,
     counted: u64,
 }
 
@@ -164,23 +167,30 @@ impl Log {
         let number = self.counted;
         let decision =
             Arc::new(Decision { number, sandbox, at, what, ruling, times: 1, end: None });
-        if self.recent.len() >= Self::LONGEST {
-            self.recent.pop_front();
+        if alone {
+            self.open.insert(number, decision.clone());
         }
-        self.recent.push_back(decision.clone());
+        self.push(decision.clone());
         (number, Some(decision))
     }
 
-    /// Notes where a connection went and how it ended, and answers with that alone. If it is not
-    /// forgotten already it becomes one entry with the others that ended like it.
+    fn push(&mut self, decision: Arc<Decision>) {
+        if self.recent.len() >= Self::LONGEST {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(decision);
+    }
+
+    /// Notes where a connection went and how it ended, and answers with that alone. It becomes one
+    /// entry with the others that ended like it.
     pub(crate) fn ended(
         &mut self,
         number: u64,
         address: Option<IpAddr>,
         end: End,
     ) -> Option<Arc<Decision>> {
-        let place = self.recent.iter().rposition(|known| known.number == number)?;
-        let mut ended = self.recent.remove(place)?;
+        let mut ended = self.open.remove(&number)?;
+        self.recent.retain(|known| known.number != number);
         let decision = Arc::make_mut(&mut ended);
         decision.what.address = address;
         decision.end = Some(end);
@@ -188,7 +198,7 @@ impl Log {
         if let Some(place) = self.recent.iter().rposition(|known| known.is_like(&ended)) {
             Arc::make_mut(&mut entry).add(self.recent.remove(place).as_deref());
         }
-        self.recent.push_back(entry);
+        self.push(entry);
         Some(ended)
     }
 
@@ -329,7 +339,21 @@ mod tests {
         }
         let recent = log.recent();
         assert_eq!((recent.len(), recent[0].number), (Log::LONGEST, 745));
-        let end = End { sent: 0, received: 0, lasted: Duration::ZERO, how: Ending::Done };
-        assert!(log.ended(1, None, end).is_none());
+    }
+
+    #[test]
+    fn whatever_else_is_tried_the_end_of_a_connection_is_told() {
+        let mut log = Log::default();
+        let (number, _) = note(&mut log, "a.test", Verdict::Allow);
+        for n in 0..1000 {
+            note(&mut log, &format!("n{n}.test"), Verdict::Deny);
+        }
+        let end = End { sent: 7, received: 0, lasted: Duration::ZERO, how: Ending::Done };
+        let told = log.ended(number, None, end.clone()).unwrap();
+        assert_eq!((told.number, told.end.as_ref()), (number, Some(&end)));
+        let recent = log.recent();
+        assert_eq!((recent.len(), recent.last().unwrap().number), (Log::LONGEST, number));
+        assert!(log.ended(number, None, end.clone()).is_none(), "it ended twice");
+        assert!(log.ended(2, None, end).is_none(), "what was denied has no end");
     }
 }
