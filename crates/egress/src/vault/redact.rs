@@ -51,8 +51,8 @@ impl Redactor {
         }
     }
 
-    /// Goes through a whole text, such as one message of a WebSocket.
-    pub fn text<'t>(&self, text: &'t [u8]) -> Cow<'t, [u8]> {
+    /// Goes through a whole text.
+    fn text<'t>(&self, text: &'t [u8]) -> Cow<'t, [u8]> {
         // Without a bound on its growth nothing is refused.
         self.patterns.replace(text, usize::MAX).unwrap_or(Cow::Borrowed(REDACTED))
     }
