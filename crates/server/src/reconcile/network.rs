@@ -148,8 +148,10 @@ impl Turns {
         if let Some(turn) = turns.get(&id).and_then(Weak::upgrade) {
             return turn;
         }
-        // Those who are done leave nothing but their ids.
-        turns.retain(|_, turn| turn.strong_count() > 0);
+        // Those who are done leave nothing but their ids, which go before more room is made.
+        if turns.len() == turns.capacity() {
+            turns.retain(|_, turn| turn.strong_count() > 0);
+        }
         let turn = Arc::default();
         turns.insert(id, Arc::downgrade(&turn));
         turn
