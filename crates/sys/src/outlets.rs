@@ -58,12 +58,24 @@ pub struct Outlets {
 }
 
 impl Outlets {
-    /// Furnishes the network namespace that this thread is in, unless it is already, and opens its
-    /// outlets. Fails while there are others.
-    pub fn open() -> io::Result<Self> {
+    /// Furnishes the network namespace that this thread is in, which is new, and opens its outlets.
+    pub fn furnish() -> io::Result<Self> {
         // In this order: without the table, every address would be the namespace's own.
         table::add()?;
         routes::add()?;
+        Self::sockets()
+    }
+
+    /// The same, if it may be furnished already. Fails while there are others.
+    pub fn open() -> io::Result<Self> {
+        if !table::is_there()? {
+            return Self::furnish();
+        }
+        routes::add()?;
+        Self::sockets()
+    }
+
+    fn sockets() -> io::Result<Self> {
         let streams = transparent(SocketType::STREAM)?;
         listen(&streams, BACKLOG)?;
         let datagrams = transparent(SocketType::DGRAM)?;
@@ -93,7 +105,7 @@ pub fn try_apart() -> io::Result<()> {
     let trial = || {
         // SAFETY: a network namespace has nothing to do with memory; only this thread goes there.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
-        Outlets::open().map(drop)
+        Outlets::furnish().map(drop)
     };
     let thread = std::thread::Builder::new().spawn(trial)?;
     thread.join().unwrap_or_else(|_| Err(io::Error::other("the trial has ended early")))

@@ -49,9 +49,9 @@ pub(super) struct Network {
 
 impl Network {
     fn make(alone: &SingleThread) -> io::Result<Self> {
-        let (namespace, outlets) = netns::make(alone, || {
-            netns::bring_up_loopback()?;
-            Ok(Outlets::open().ok())
+        let (namespace, outlets) = netns::make(alone, || match Outlets::furnish() {
+            Ok(outlets) => Ok(Some(outlets)),
+            Err(_) => netns::bring_up_loopback().map(|()| None),
         })?;
         Ok(Self { namespace, outlets })
     }

@@ -1,6 +1,6 @@
 //! Every address at home on `lo`.
 
-use std::io;
+use std::{io, sync::LazyLock};
 
 use super::{
     OWN,
@@ -19,8 +19,8 @@ const AT_ONCE: u32 = 2;
 const WITHOUT_ROUTE: u32 = 0x200;
 const ADDRESS_FLAGS: u16 = 8;
 
-/// Brings up the loopback and adds the routes, as far as they are not there.
-pub(super) fn add() -> io::Result<()> {
+/// What brings up the loopback and adds the routes.
+static ADDING: LazyLock<Messages> = LazyLock::new(|| {
     let mut messages = Messages::default();
     let up: u32 = 1;
     let mut link = Vec::from([0; 4]);
@@ -31,8 +31,13 @@ pub(super) fn add() -> io::Result<()> {
     messages.add(libc::RTM_NEWLINK, ACKNOWLEDGE, &link, |_| {});
     settle(&mut messages, IPV4, &OWN.0.octets());
     settle(&mut messages, IPV6, &OWN.1.octets());
+    messages
+});
+
+/// Brings up the loopback and adds the routes, as far as they are not there.
+pub(super) fn add() -> io::Result<()> {
     // The protocol of routes has the number zero.
-    messages.send(None, |error| error.kind() != io::ErrorKind::AlreadyExists)
+    ADDING.send(None, |error| error.kind() != io::ErrorKind::AlreadyExists)
 }
 
 /// Gives `lo` an address, from which everything of this family that has no other goes out, and a

@@ -21,7 +21,7 @@
 //! rule if there is no transparent socket. The check of the source keeps answers from
 //! going out again, to an address that somebody has only bound.
 
-use std::{io, net::Ipv6Addr};
+use std::{io, net::Ipv6Addr, sync::LazyLock};
 
 use rustix::net::netlink;
 
@@ -106,11 +106,8 @@ mod attribute {
     pub(super) const REJECT_TYPE: u16 = 1;
 }
 
-/// Adds the table, unless it is there. To try and fail would take the kernel long.
-pub(super) fn add() -> io::Result<()> {
-    if is_there()? {
-        return Ok(());
-    }
+/// What adds the table.
+static ADDING: LazyLock<Messages> = LazyLock::new(|| {
     let mut messages = Messages::default();
     boundary(&mut messages, BATCH_BEGIN);
     add_message(&mut messages, NEW_TABLE, CREATE | EXCLUSIVE, |table| {
@@ -134,10 +131,16 @@ pub(super) fn add() -> io::Result<()> {
         });
     }
     boundary(&mut messages, BATCH_END);
-    messages.send(Some(netlink::NETFILTER), |_| true)
+    messages
+});
+
+/// Adds the table, which must not be there.
+pub(super) fn add() -> io::Result<()> {
+    ADDING.send(Some(netlink::NETFILTER), |_| true)
 }
 
-fn is_there() -> io::Result<bool> {
+/// Whether the table is there. To try and fail would take the kernel long.
+pub(super) fn is_there() -> io::Result<bool> {
     let mut messages = Messages::default();
     add_message(&mut messages, GET_TABLE, 0, |table| {
         table.text(attribute::TABLE_NAME, TABLE);
