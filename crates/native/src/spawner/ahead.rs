@@ -18,7 +18,10 @@ use super::{
 };
 
 /// How many network namespaces are kept; of user namespaces, as many as the server names.
-const NETWORKS: usize = 8;
+///
+/// They are what takes longest of all that can be made ahead, so there are more of them: many
+/// sandboxes may be wanted at once. Each takes some 80 KiB of the kernel's memory and five descriptors.
+const NETWORKS: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Ahead {
