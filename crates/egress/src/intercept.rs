@@ -4,9 +4,11 @@
 //! vouches for, and the host's client, whose certificate it verifies. Between the two it passes
 //! requests on, as [`Rules`] change them. Nothing is passed to a host that was not verified.
 
+mod abrupt;
 mod authority;
 mod credentials;
 mod exchange;
+mod expect;
 mod judge;
 mod peer;
 

@@ -26,14 +26,14 @@ class Origin(http.server.ThreadingHTTPServer):
     """One listening socket. `seen` has the method, the path and the headers of every request."""
 
     daemon_threads = True
+    #: What clients have told that they have.
+    told = threading.Semaphore(0)
     request_queue_size = 64
 
     def __init__(self, address: tuple[str, int], files: pathlib.Path, context: ssl.SSLContext | None):
         super().__init__(address, Handler)
         self.files = files
         self.seen: list[dict[str, Any]] = []
-        #: What a client has told that it has.
-        self.told = threading.Semaphore(0)
         if context is not None:
             self.socket = context.wrap_socket(
                 self.socket, server_side=True, do_handshake_on_connect=False

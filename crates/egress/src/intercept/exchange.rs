@@ -26,13 +26,13 @@ use tokio::{
 
 use super::{
     Body, Host, InterceptError, Refusal, Rules, Scheme,
-    peer::{Protocol, Upstream},
+    expect::await_leave,
+    peer::{HEAD_BYTES, HEADERS, Protocol, Upstream},
 };
 use crate::Name;
 
 /// How long a client may take for the head of a request.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
-const HEAD_BYTES: usize = 64 << 10;
 /// How many requests a client may have under way on one connection.
 const STREAMS: u32 = 100;
 /// What concerns one connection only (RFC 9110, 7.6.1).
@@ -79,7 +79,12 @@ impl Exchange {
                     .timer(TokioTimer::new())
                     .header_read_timeout(HEAD_WITHIN)
                     .max_buf_size(HEAD_BYTES)
-                    .preserve_header_case(true);
+                    .max_headers(HEADERS)
+                    .preserve_header_case(true)
+                    .title_case_headers(true)
+                    // Whoever closes TLS wants no answer any more, and the host need not work on
+                    // one. Of others nobody knows: they may only have said all they had to say.
+                    .half_close(exchange.host.scheme == Scheme::Http);
                 server.serve_connection(client, service).with_upgrades().await
             }
             Protocol::Http2 => {
@@ -117,10 +122,9 @@ impl Exchange {
             .inspect_err(|_| self.rules.turned_away(request.method(), request.uri().path()))?;
         let upgrade = Upgrade::requested(&mut request);
         clean(request.headers_mut());
-        // We have answered it ourselves by reading the body.
-        request.headers_mut().remove(header::EXPECT);
         let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
-        let (mut request, finish) = self.rules.treat(request).await?;
+        let (request, finish) = self.rules.treat(request).await?;
+        let mut request = await_leave(request, version);
         address(&mut request, version)?;
         if let Some(upgrade) = &upgrade {
             upgrade.write(request.headers_mut());
@@ -262,9 +266,20 @@ fn clean(headers: &mut HeaderMap) {
     if headers.contains_key(header::TRANSFER_ENCODING) {
         headers.remove(header::CONTENT_LENGTH);
     }
-    for name in listed.iter().map(String::as_str).chain(HOP_BY_HOP) {
-        headers.remove(name);
+    let goes = |name: &str| HOP_BY_HOP.contains(&name) || listed.iter().any(|it| it == name);
+    if !headers.keys().any(|name| goes(name.as_str())) {
+        return;
     }
+    // What is removed from a map changes the order of the others, which tells hosts of clients.
+    let mut kept = HeaderMap::with_capacity(headers.keys_len());
+    let mut last = None;
+    for (name, value) in std::mem::take(headers) {
+        last = name.or(last);
+        if let Some(name) = last.as_ref().filter(|name| !goes(name.as_str())) {
+            kept.append(name, value);
+        }
+    }
+    *headers = kept;
 }
 
 fn refuse(refusal: &Refusal) -> Response<Body> {

@@ -3,6 +3,8 @@
 use std::{io, sync::Arc, time::Duration};
 
 use http::{Request, Response};
+use http_body::Body as _;
+use http_body_util::{BodyExt as _, Empty};
 use hyper::{
     body::Incoming,
     client::conn::{TrySendError, http1, http2},
@@ -16,14 +18,16 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{Body, Connect, Host};
+use super::{Body, Connect, Host, abrupt::Abrupt};
 
 /// How long a host may take to prove who it is, once it has taken the connection.
 const PROVES_WITHIN: Duration = Duration::from_secs(10);
 /// What a host may send ahead of what the client has taken, of one answer and of all.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-const HEAD_BYTES: usize = 64 << 10;
+/// The longest head of a request or an answer, and how many headers it may have.
+pub(super) const HEAD_BYTES: usize = 64 << 10;
+pub(super) const HEADERS: usize = 512;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
@@ -112,7 +116,7 @@ impl Peer {
             Some(id) if id == Protocol::Http2.id() => {
                 Line::http2(stream).await.map(|line| (Protocol::Http2, line))
             }
-            _ => Line::http1(stream).await.map(|line| (Protocol::Http1, line)),
+            _ => Line::http1(Abrupt(stream)).await.map(|line| (Protocol::Http1, line)),
         }
     }
 }
@@ -144,23 +148,24 @@ impl Upstream {
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, String> {
         let name = &self.peer.host.name;
         let failed = |error: hyper::Error| format!("{name} did not answer: {}", chain(&error));
-        match self.try_send(request).await? {
-            Ok(response) => Ok(response),
-            Err(mut unsent) => match unsent.take_message() {
-                // The host had ended the connection meanwhile, as it may, and knows of nothing.
-                Some(request) => match self.try_send(request).await? {
-                    Ok(response) => Ok(response),
-                    Err(unsent) => Err(failed(unsent.into_error())),
-                },
-                None => Err(failed(unsent.into_error())),
-            },
-        }
+        let same = repeat(&request);
+        let unsent = match self.try_send(request).await? {
+            Ok(response) => return Ok(response),
+            Err(unsent) => unsent,
+        };
+        // The host had ended the connection meanwhile, as it may. It knows of nothing, or of
+        // something that it may hear twice: clients ask again in the same cases.
+        let Unsent { mut error, kept } = unsent;
+        let Some(request) = error.take_message().or_else(|| same.filter(|_| kept)) else {
+            return Err(failed(error.into_error()));
+        };
+        self.try_send(request).await?.map_err(|unsent| failed(unsent.error.into_error()))
     }
 
     async fn try_send(
         &self,
         request: Request<Body>,
-    ) -> Result<Result<Response<Incoming>, TrySendError<Request<Body>>>, String> {
+    ) -> Result<Result<Response<Incoming>, Unsent>, String> {
         let mut line = self.line.lock().await;
         let slot = line.as_mut().map_err(|why| why.clone())?;
         let mut kept = slot.take();
@@ -173,15 +178,18 @@ impl Upstream {
             Some(line) => line,
             None => self.reopen().await?,
         };
-        match &mut slot.insert(usable).sender {
+        let usable = slot.insert(usable);
+        let kept = std::mem::replace(&mut usable.used, true);
+        let sent = match &mut usable.sender {
             // One after the other, as the client sends them.
-            Sender::One(sender) => Ok(sender.try_send_request(request).await),
+            Sender::One(sender) => sender.try_send_request(request).await,
             Sender::Many(sender) => {
                 let mut sender = sender.clone();
                 drop(line);
-                Ok(sender.try_send_request(request).await)
+                sender.try_send_request(request).await
             }
-        }
+        };
+        Ok(sent.map_err(|error| Unsent { error, kept }))
     }
 
     async fn reopen(&self) -> Result<Line, String> {
@@ -195,9 +203,31 @@ impl Upstream {
     }
 }
 
+/// A request that got no answer.
+struct Unsent {
+    error: TrySendError<Request<Body>>,
+    /// Whether others had been answered on its connection.
+    kept: bool,
+}
+
+/// The same request once more, if it may be sent twice.
+fn repeat(request: &Request<Body>) -> Option<Request<Body>> {
+    if !request.method().is_idempotent() || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut same = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+    same.method_mut().clone_from(request.method());
+    same.uri_mut().clone_from(request.uri());
+    *same.version_mut() = request.version();
+    same.headers_mut().clone_from(request.headers());
+    same.extensions_mut().clone_from(request.extensions());
+    Some(same)
+}
+
 /// One connection to a host. It ends when this is dropped.
 struct Line {
     sender: Sender,
+    used: bool,
     _driver: JoinSet<()>,
 }
 
@@ -222,12 +252,14 @@ impl Line {
     {
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(true)
+            .title_case_headers(true)
             .max_buf_size(HEAD_BYTES)
+            .max_headers(HEADERS)
             .handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;
         let driver = async move { ended(connection.with_upgrades().await) };
-        Ok(Self { sender: Sender::One(sender), _driver: JoinSet::from_iter([driver]) })
+        Ok(Self { sender: Sender::One(sender), used: false, _driver: JoinSet::from_iter([driver]) })
     }
 
     async fn http2<S>(stream: S) -> io::Result<Self>
@@ -243,7 +275,11 @@ impl Line {
             .await
             .map_err(io::Error::other)?;
         let driver = async move { ended(connection.await) };
-        Ok(Self { sender: Sender::Many(sender), _driver: JoinSet::from_iter([driver]) })
+        Ok(Self {
+            sender: Sender::Many(sender),
+            used: false,
+            _driver: JoinSet::from_iter([driver]),
+        })
     }
 }
 
