@@ -84,7 +84,7 @@ def test_git_clones_and_pushes(client):
     assert len(client.seen(WEB, "/git/shop.git/")) >= 5
 
 
-@pytest.mark.parametrize("suite", ["stable main"])
+@pytest.mark.parametrize("suite", ["stable main", "./"], ids=["usual", "flat"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_apt(client, scheme, suite):
     source = f"deb [trusted=yes] {scheme}://{WEB}/apt {suite}"

@@ -100,14 +100,17 @@ impl Active {
         if scheme == Scheme::Http && !bound.sources.plain_http {
             return Found::Plain(bound);
         }
-        if path::is_doubtful(path) {
+        let undotted = path::undotted(path);
+        if path::is_doubtful(&undotted) {
             return Found::Unsafe;
         }
-        // A server that decodes a slash before it looks must come to the same.
-        let same = path::slashed(path).is_none_or(|slashed| {
-            let other = self.matching(scheme, host, method, &slashed);
+        // A server that leaves out a dot or decodes a slash before it looks must come to the same.
+        let comes_to_the_same = |path: &str| {
+            let other = self.matching(scheme, host, method, path);
             matches!(other, Found::One(other) if Arc::ptr_eq(other, bound))
-        });
+        };
+        let same = comes_to_the_same(&undotted)
+            && path::slashed(&undotted).is_none_or(|slashed| comes_to_the_same(&slashed));
         if same { Found::One(bound) } else { Found::Unsafe }
     }
 

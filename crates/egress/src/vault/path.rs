@@ -77,6 +77,16 @@ pub(crate) fn is_doubtful(path: &str) -> bool {
     plain.split('/').any(|part| matches!(part.split(';').next(), Some("." | "..")))
 }
 
+/// The same path without segments that are one dot, as in the addresses of flat repositories of apt.
+/// The last one stays: without it the path would be another.
+pub(super) fn undotted(path: &str) -> String {
+    let mut path = path.to_owned();
+    while path.contains("/./") {
+        path = path.replace("/./", "/");
+    }
+    path
+}
+
 /// The same path with its encoded slashes written out, if it has any.
 pub(crate) fn slashed(path: &str) -> Option<String> {
     let has = path.contains("%2f") || path.contains("%2F");
@@ -140,5 +150,7 @@ mod tests {
         }
         assert_eq!(slashed("/a%2Fb%2fc").as_deref(), Some("/a/b/c"));
         assert_eq!(slashed("/a"), None);
+        assert_eq!(undotted("/a/./././b/./c"), "/a/b/c");
+        assert_eq!(undotted("/a/.b/%2e/./../."), "/a/.b/%2e/../.");
     }
 }

@@ -96,6 +96,10 @@ fn a_path_that_means_something_else_to_a_server_goes_nowhere() {
     assert_eq!(at("/repos/a\\b"), "unsafe");
     assert_eq!(at("/repos/group%2Fproject"), "repos");
     assert_eq!(at("/repos%2Fa"), "none");
+    // One dot leads nowhere else; if it did, it would be refused.
+    assert_eq!(at("/repos/./a"), "repos");
+    assert_eq!(at("/repos/./../admin"), "unsafe");
+    assert_eq!(at("/repos/%2e/a"), "unsafe");
     // Once the slash is written out no binding is for it.
     assert_eq!(at("/a%2Fb"), "unsafe");
     assert_eq!(at("/x/../repos/a"), "none");
