@@ -54,7 +54,8 @@ class Shops:
     def start(self, world: Internet, ends: contextlib.ExitStack) -> None:
         ip("netns", "add", self.name)
         ends.callback(ip, "netns", "del", self.name)
-        ip("-n", world.home, "link", "add", "net1", "type", "veth", "peer", "name", "net1", "netns", self.name)
+        peer = ["peer", "name", "net1", "netns", self.name]
+        ip("-n", world.home, "link", "add", "net1", "type", "veth", *peer)
         ip("-n", world.home, "addr", "add", "46.77.0.1/24", "dev", "net1")
         for address in (*ADDRESSES.values(), RESOLVER):
             ip("-n", self.name, "addr", "add", f"{address}/24", "dev", "net1")

@@ -47,13 +47,15 @@ def test_curl_speaks_http_2(client):
 
 
 def test_wget(client):
-    client.run(f"wget -q {WAY}/text.txt -O text.txt" + ("" if client.opened else " --ca-certificate=$SSL_CERT_FILE"))
+    given = "" if client.opened else f"--ca-certificate={AUTHORITY}"
+    client.run(f"wget -q {given} {WAY}/text.txt -O text.txt")
     assert client.run("wc -l <text.txt").strip() == "1000"
     assert client.seen(WEB)
 
 
 def test_pip(client):
-    client.run(f"rm -rf got; python3 -m pip install -q --disable-pip-version-check -t got -i {WAY}/simple greeting")
+    pip = "python3 -m pip install -q --disable-pip-version-check"
+    client.run(f"rm -rf got; {pip} -t got -i {WAY}/simple greeting")
     assert client.run("PYTHONPATH=got python3 -m greeting") == "hello from a wheel"
     assert len(client.seen(WEB, "/simple/greeting/")) == 2
 
