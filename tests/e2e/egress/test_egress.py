@@ -53,7 +53,7 @@ def test_a_domain_allows_what_is_below_and_not_itself(policy):
 def test_names_have_addresses_that_nobody_has(policy):
     sandbox = policy("a.example.com", "b.example.com")
     first, second = run(sandbox, "lookup('a.example.com'); lookup('b.example.com')")
-    assert first != second and first.startswith("198.18.") and second.startswith("198.18.")
+    assert first != second and first.startswith(("198.18.", "198.19.")) and second.startswith(("198.18.", "198.19."))
 
 
 def test_addresses_are_reached_only_by_rules_about_addresses(policy):
@@ -130,7 +130,7 @@ def test_hosts_of_ipv6_are_reached_by_programs_of_both_families(policy):
         sandbox,
         "lookup('six.example.com', socket.AF_INET); lookup('six.example.com', socket.AF_INET6)",
     )
-    assert four.startswith("198.18.") and six.startswith("fd53:")
+    assert four.startswith(("198.18.", "198.19.")) and six.startswith("fd53:")
 
 
 def test_literal_addresses_of_ipv6_are_judged_too(policy):

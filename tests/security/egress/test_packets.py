@@ -124,7 +124,7 @@ def test_an_echo_request_is_refused(closed):
 
 
 def other_protocol(inmate, seen, kind: int, protocol: int) -> None:
-    before = sum(seen.packets.values())
+    before = seen.packets[OTHER, None]
     inmate.stopped(
         f"""
         def work():
@@ -136,7 +136,7 @@ def other_protocol(inmate, seen, kind: int, protocol: int) -> None:
         tell(lambda: work()) if {protocol} == 136 else attempt(work)
         """
     )
-    assert sum(seen.packets.values()) == before
+    assert seen.packets[OTHER, None] == before
 
 
 def test_sctp_goes_nowhere(closed, seen):
@@ -364,7 +364,7 @@ def test_whoever_sits_on_port_53_hears_no_question_of_others(closed):
             tell(lambda: squatter.recv(100).hex())
         """
     )
-    assert said[0].startswith("198.18.") and said[1] == "TimeoutError", said
+    assert said[0].startswith(("198.18.", "198.19.")) and said[1] == "TimeoutError", said
 
 
 def test_no_descriptor_of_the_outlets_is_inside(closed):

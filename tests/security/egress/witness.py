@@ -31,6 +31,10 @@ class Witness:
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.watch, daemon=True)
 
+    def everything(self) -> int:
+        """How much programs have sent. What has no port is the kernel's, such as its search for routers."""
+        return sum(count for (_, port), count in self.packets.copy().items() if port is not None)
+
     def watch(self) -> None:
         while not self.ended.is_set():
             with contextlib.suppress(TimeoutError):
