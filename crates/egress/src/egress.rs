@@ -116,7 +116,7 @@ impl House {
         // Half is for everything else that the server does.
         let room = usize::try_from(descriptors / Self::DESCRIPTORS / 2).unwrap_or(usize::MAX);
         let secret = settings.root.clone().map_or_else(Root::random, Ok)?;
-        let interceptor = Interceptor::start(settings.extra_ca.as_ref(), Arc::new(SystemClock))?;
+        let interceptor = Interceptor::new(settings.extra_ca.clone(), Arc::new(SystemClock));
         Ok(Self {
             upstream: Upstream::new(settings.resolvers.clone()),
             // However few there are, one sandbox never takes them all.

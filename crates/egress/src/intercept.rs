@@ -20,7 +20,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use osb_core::Clock;
 use rustls::{
-    ServerConfig,
+    ClientConfig, ServerConfig,
     crypto::CryptoProvider,
     server::{Acceptor, NoServerSessionStorage},
     sign::SingleCertAndKey,
@@ -28,6 +28,8 @@ use rustls::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
+    sync::OnceCell,
+    task::spawn_blocking,
 };
 use tokio_rustls::LazyConfigAcceptor;
 
@@ -106,6 +108,8 @@ pub enum InterceptError {
     NotHttp,
     #[error("the client does not trust us, or broke off")]
     Client(#[source] io::Error),
+    #[error("cannot tell whom the host trusts")]
+    Trust(#[source] io::Error),
     #[error("cannot make a certificate")]
     Certificate(#[source] io::Error),
 }
@@ -114,7 +118,10 @@ pub enum InterceptError {
 #[derive(Clone)]
 pub struct Interceptor {
     provider: Arc<CryptoProvider>,
-    trusted: Arc<rustls::ClientConfig>,
+    extra: Option<ExtraCa>,
+    /// Whom we trust. It is read with the first connection that needs it: most servers never do, and
+    /// it takes longer than all else at their start.
+    trusted: Arc<OnceCell<Arc<ClientConfig>>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -126,14 +133,24 @@ impl fmt::Debug for Interceptor {
 
 impl Interceptor {
     /// Trusts whom the host trusts, and whom `extra` names.
-    pub fn start(extra: Option<&ExtraCa>, clock: Arc<dyn Clock>) -> io::Result<Self> {
+    pub fn new(extra: Option<ExtraCa>, clock: Arc<dyn Clock>) -> Self {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let trusted = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(io::Error::other)?
-            .with_root_certificates(extra_ca::roots(extra))
-            .with_no_client_auth();
-        Ok(Self { provider, trusted: Arc::new(trusted), clock })
+        Self { provider, extra, trusted: Arc::default(), clock }
+    }
+
+    async fn trusted(&self) -> io::Result<Arc<ClientConfig>> {
+        let (provider, extra) = (Arc::clone(&self.provider), self.extra.clone());
+        let read = || async {
+            // There are some hundred files to be read.
+            let roots = spawn_blocking(move || extra_ca::roots(extra.as_ref())).await?;
+            let config = ClientConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()
+                .map_err(io::Error::other)?
+                .with_root_certificates(roots)
+                .with_no_client_auth();
+            Ok(Arc::new(config))
+        };
+        self.trusted.get_or_try_init(read).await.cloned()
     }
 
     /// Serves one connection of a sandbox until it ends.
@@ -148,7 +165,6 @@ impl Interceptor {
     where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let config = Arc::clone(&self.trusted);
         match host.scheme {
             Scheme::Http => {
                 let upstream = Upstream::later(Peer::plain(host.clone(), connect));
@@ -170,6 +186,7 @@ impl Interceptor {
                 if !asked.as_deref().is_some_and(is_it) {
                     return Err(InterceptError::Mismatch { name: host.name, asked });
                 }
+                let config = self.trusted().await.map_err(InterceptError::Trust)?;
                 let offered = Protocol::offered(hello.client_hello().alpn());
                 let peer = Peer::verified(host.clone(), connect, config, offered);
                 // Before the client's: both must speak the same protocol.

@@ -180,8 +180,8 @@ struct Client {
 impl Client {
     fn new(service: &Service, trusted: bool) -> Self {
         let extra = ExtraCa::parse(service.pem.as_bytes()).unwrap();
-        let extra = trusted.then_some(&extra);
-        let interceptor = Interceptor::start(extra, Arc::new(SystemClock)).unwrap();
+        let extra = trusted.then_some(extra);
+        let interceptor = Interceptor::new(extra, Arc::new(SystemClock));
         let authority = Arc::new(Authority::new(&Root::new([1; 32]), SandboxId::random()).unwrap());
         let mut roots = RootCertStore::empty();
         roots
