@@ -83,6 +83,7 @@ impl Datagrams {
             loop {
                 // Whoever sends without end must not keep others from being served.
                 consume_budget().await;
+                self.door.datagrams.wait(1.0).await;
                 let receive = || outlets::receive(&self.socket, &mut buffer);
                 match self.socket.try_io(Interest::READABLE, receive) {
                     Ok(Received { from, to, length }) => {
@@ -196,6 +197,7 @@ impl Back {
     async fn answer_all(&self, flow: Flow, Open { socket, passage }: &Open) {
         while let Ok(Ok(())) = timeout(SILENCE, socket.readable()).await {
             consume_budget().await;
+            passage.door().datagrams.wait(1.0).await;
             let mut bytes = Vec::with_capacity(LONGEST);
             match socket.try_recv_buf(&mut bytes) {
                 Ok(length) if !fits(passage.door(), length) => {}

@@ -192,7 +192,7 @@ impl Log {
         let mut ended = self.open.remove(&number)?;
         self.recent.retain(|known| known.number != number);
         let decision = Arc::make_mut(&mut ended);
-        decision.what.address = address;
+        decision.what.address = address.or(decision.what.address);
         decision.end = Some(end);
         let mut entry = ended.clone();
         if let Some(place) = self.recent.iter().rposition(|known| known.is_like(&ended)) {

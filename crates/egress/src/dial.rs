@@ -10,15 +10,17 @@ use tokio::{
 use crate::{
     By, Ruling, Verdict,
     door::{Door, Target},
+    limits::{Place, Places},
     upstream::Resolved,
 };
 
 /// The addresses at which a host may be reached, and who says so.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Way {
     pub(crate) ruling: Ruling,
     addresses: Vec<SocketAddr>,
     patience: Duration,
+    places: Places,
 }
 
 /// Why there is no way.
@@ -42,12 +44,12 @@ impl Way {
         if ruling.verdict == Verdict::Deny {
             return Err(NoWay::Denied(ruling));
         }
-        let patience = door.house.settings.connect_timeout;
+        let (patience, places) = (door.house.settings.connect_timeout, door.house.places.clone());
         let name = match target {
             Target::Name(name) => name,
             Target::Address(address) | Target::Datagrams(address) => {
                 let addresses = vec![SocketAddr::new(*address, port)];
-                return Ok(Self { ruling, addresses, patience });
+                return Ok(Self { ruling, addresses, patience, places });
             }
         };
         let found = match door.house.upstream.resolve(name).await {
@@ -78,7 +80,7 @@ impl Way {
         match denied {
             Some(denied) if addresses.is_empty() => Err(NoWay::Denied(denied)),
             _ if addresses.is_empty() => Err(NoWay::Lost(ruling)),
-            _ => Ok(Self { ruling, addresses: alternate(addresses), patience }),
+            _ => Ok(Self { ruling, addresses: alternate(addresses), patience, places }),
         }
     }
 
@@ -93,10 +95,15 @@ impl Way {
         let mut racing = FuturesUnordered::new();
         let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
         loop {
-            match rest.next() {
-                Some(address) => racing.push(connect(address)),
-                None if racing.is_empty() => return Err(failure),
-                None => {}
+            // The first has the place of its connection. Where there are hardly any others, each
+            // address waits for the one before.
+            let place = if racing.is_empty() { None } else { self.places.spare() };
+            if racing.is_empty() || place.is_some() {
+                match rest.next() {
+                    Some(address) => racing.push(connect(address, place)),
+                    None if racing.is_empty() => return Err(failure),
+                    None => {}
+                }
             }
             tokio::select! {
                 Some(result) = racing.next() => match result {
@@ -109,7 +116,10 @@ impl Way {
     }
 }
 
-async fn connect(address: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {
+async fn connect(
+    address: SocketAddr,
+    _place: Option<Place>,
+) -> io::Result<(TcpStream, SocketAddr)> {
     let stream = TcpStream::connect(address).await?;
     keep(&stream)?;
     Ok((stream, address))
@@ -145,7 +155,8 @@ mod tests {
 
     fn way(addresses: Vec<SocketAddr>) -> Way {
         let ruling = Ruling { verdict: Verdict::Allow, by: By::Default };
-        Way { ruling, addresses, patience: Duration::from_secs(10) }
+        let (patience, places) = (Duration::from_secs(10), Places::new(100));
+        Way { ruling, addresses, patience, places }
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(crate) struct Door {
     /// Ends everything that belongs to the sandbox.
     pub(crate) closed: CancellationToken,
     pub(crate) arrivals: Bucket,
+    /// Datagrams in both directions. What comes in the meantime is lost, as datagrams may be.
+    pub(crate) datagrams: Bucket,
     /// Questions to the resolver.
     pub(crate) questions: Bucket,
     /// Names that were not asked for before, below a domain that is allowed as a whole.
@@ -50,6 +52,8 @@ pub(crate) enum Target {
 }
 
 impl Door {
+    /// Datagrams a second, and at once after a rest.
+    const DATAGRAMS: (f64, f64) = (20_000.0, 2_000.0);
     /// Questions a second, and at once after a rest.
     const QUESTIONS: (f64, f64) = (500.0, 1000.0);
     /// Questions that are answered at the same time.
@@ -74,6 +78,7 @@ impl Door {
             log: Mutex::default(),
             closed: CancellationToken::new(),
             arrivals: Bucket::new(arrivals, arrivals * 2.0),
+            datagrams: Bucket::new(Self::DATAGRAMS.0, Self::DATAGRAMS.1),
             questions: Bucket::new(Self::QUESTIONS.0, Self::QUESTIONS.1),
             strange_names: Bucket::new(Self::STRANGE_NAMES.0, Self::STRANGE_NAMES.1),
             asking: Arc::new(Semaphore::new(Self::ASKING)),

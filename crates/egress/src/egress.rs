@@ -2,10 +2,7 @@ use std::{
     collections::HashMap,
     fmt, io,
     net::SocketAddr,
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -24,6 +21,7 @@ use crate::{
     decision::Counters,
     door::Door,
     intercept::{Authority, Interceptor, Root},
+    limits::Places,
     opened::Insight,
     streams::{self, RESOLVER},
     upstream::{Resolvers, Upstream},
@@ -101,43 +99,32 @@ pub(crate) struct House {
     pub(crate) counters: Counters,
     pub(crate) watchers: broadcast::Sender<Arc<Decision>>,
     pub(crate) tasks: TaskTracker,
-    room: AtomicUsize,
+    /// For two descriptors each.
+    pub(crate) places: Places,
     doors: RwLock<HashMap<SandboxId, Arc<Door>>>,
 }
 
 impl House {
-    /// The descriptors that a connection may take: two sockets and the ends of two pipes.
-    const DESCRIPTORS: u64 = 6;
     /// Decisions that wait for a watcher who is slow.
     const WAITING: usize = 1024;
 
     fn new(settings: Settings) -> io::Result<Self> {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         // Half is for everything else that the server does.
-        let room = usize::try_from(descriptors / Self::DESCRIPTORS / 2).unwrap_or(usize::MAX);
+        let places = Places::new(usize::try_from(descriptors / 2 / 2).unwrap_or(usize::MAX));
         let secret = settings.root.clone().map_or_else(Root::random, Ok)?;
         let interceptor = Interceptor::new(settings.extra_ca.clone(), Arc::new(SystemClock));
         Ok(Self {
-            upstream: Upstream::new(settings.resolvers.clone()),
-            // However few there are, one sandbox never takes them all.
-            settings: Settings { connections: settings.connections.min(room / 2), ..settings },
+            upstream: Upstream::new(settings.resolvers.clone(), places.clone()),
+            settings,
             counters: Counters::default(),
             watchers: broadcast::Sender::new(Self::WAITING),
             tasks: TaskTracker::new(),
-            room: AtomicUsize::new(room),
+            places,
             doors: RwLock::default(),
             interceptor,
             root: secret,
         })
-    }
-
-    /// Takes one of the connections that all sandboxes together may have.
-    pub(crate) fn take_room(&self) -> bool {
-        self.room.fetch_update(Relaxed, Relaxed, |room| room.checked_sub(1)).is_ok()
-    }
-
-    pub(crate) fn give_room(&self) {
-        self.room.fetch_add(1, Relaxed);
     }
 }
 

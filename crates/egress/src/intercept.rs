@@ -12,7 +12,7 @@ mod expect;
 mod judge;
 mod peer;
 
-use std::{fmt, io, sync::Arc};
+use std::{fmt, io, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -114,6 +114,14 @@ pub enum InterceptError {
     Certificate(#[source] io::Error),
 }
 
+/// What a client does of its handshake, unless it takes too long.
+async fn in_time<T>(part: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    /// How long a client may take for each part.
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let done = tokio::time::timeout(PATIENCE, part).await;
+    done.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
 /// Opens connections and serves them. Copies share everything.
 #[derive(Clone)]
 pub struct Interceptor {
@@ -171,16 +179,11 @@ impl Interceptor {
                 Exchange::new(host, rules, upstream).serve(client, Protocol::Http1).await?;
             }
             Scheme::Https => {
-                let hello = LazyConfigAcceptor::new(Acceptor::default(), client).await.map_err(
-                    |error| {
-                        let strange = error.kind() == io::ErrorKind::InvalidData;
-                        if strange {
-                            InterceptError::NotHttp
-                        } else {
-                            InterceptError::Client(error)
-                        }
-                    },
-                )?;
+                let hello = LazyConfigAcceptor::new(Acceptor::default(), client);
+                let hello = in_time(hello).await.map_err(|error| {
+                    let strange = error.kind() == io::ErrorKind::InvalidData;
+                    if strange { InterceptError::NotHttp } else { InterceptError::Client(error) }
+                })?;
                 let asked = hello.client_hello().server_name().map(str::to_owned);
                 let is_it = |asked: &str| Name::parse(asked).is_ok_and(|asked| asked == host.name);
                 if !asked.as_deref().is_some_and(is_it) {
@@ -192,7 +195,8 @@ impl Interceptor {
                 // Before the client's: both must speak the same protocol.
                 let (protocol, upstream) = Upstream::now(peer, offered).await;
                 let config = self.present(&host.name, authority, offered.agreed(protocol))?;
-                let client = hello.into_stream(config).await.map_err(InterceptError::Client)?;
+                let client = hello.into_stream(config);
+                let client = in_time(client).await.map_err(InterceptError::Client)?;
                 Exchange::new(host, rules, upstream).serve(client, protocol).await?;
             }
         }

@@ -1,5 +1,8 @@
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -56,9 +59,65 @@ impl Bucket {
     }
 }
 
+/// What all sandboxes together may have of something. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    free: Arc<AtomicUsize>,
+    all: usize,
+}
+
+/// One of the [`Places`], which is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<AtomicUsize>);
+
+impl Places {
+    pub(crate) fn new(all: usize) -> Self {
+        Self { free: Arc::new(AtomicUsize::new(all)), all }
+    }
+
+    /// A place for somebody who has so many. Nobody has more than he leaves to others: however few
+    /// there are, there are some for the next.
+    pub(crate) fn take(&self, has: usize) -> Option<Place> {
+        let take = |free: usize| if has < free { free.checked_sub(1) } else { None };
+        self.free.fetch_update(Relaxed, Relaxed, take).ok()?;
+        Some(Place(self.free.clone()))
+    }
+
+    /// A place for what works without one, only less well: nobody has it who might need it.
+    pub(crate) fn spare(&self) -> Option<Place> {
+        self.take(self.all / 2)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn however_much_somebody_takes_others_find_a_place() {
+        let places = Places::new(100);
+        let take_all = || {
+            let mut taken: Vec<Place> = Vec::new();
+            while let Some(place) = places.take(taken.len()) {
+                taken.push(place);
+            }
+            taken
+        };
+        let first = take_all();
+        assert!(places.spare().is_none());
+        let others = [take_all(), take_all(), take_all()];
+        assert_eq!(first.len(), 50);
+        assert_eq!(others.each_ref().map(Vec::len), [25, 13, 6]);
+        drop((first, others));
+        assert!(places.spare().is_some());
+        assert_eq!(take_all().len(), 50);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_taken_comes_back_with_time() {

@@ -16,6 +16,7 @@ use crate::{
     By, Policy, Readings, Ruling, Verdict,
     decision::{End, Ending},
     door::{Door, Target},
+    limits::Place,
 };
 
 /// The connections of a sandbox that are open or being made.
@@ -138,6 +139,7 @@ pub(crate) struct Passage {
     tether: Arc<Tether>,
     pub(crate) traffic: Traffic,
     began: Instant,
+    _place: Place,
 }
 
 /// The bytes that a connection has carried.
@@ -147,13 +149,22 @@ pub(crate) struct Traffic {
     pub(crate) received: AtomicU64,
 }
 
+impl Traffic {
+    /// In both directions.
+    pub(crate) fn all(&self) -> u64 {
+        self.sent.load(Relaxed) + self.received.load(Relaxed)
+    }
+}
+
 impl Passage {
     pub(crate) fn enter(door: &Arc<Door>, target: &Target, port: u16) -> Option<Self> {
         let tether = Arc::<Tether>::default();
         let mut passages = door.passages();
-        if passages.open.len() >= door.house.settings.connections || !door.house.take_room() {
+        let open = passages.open.len();
+        if open >= door.house.settings.connections {
             return None;
         }
+        let place = door.house.places.take(open)?;
         passages.counted += 1;
         let key = passages.counted;
         let open = Open { target: target.clone(), port, at: None, tether: tether.clone() };
@@ -174,6 +185,7 @@ impl Passage {
             port,
             tether,
             traffic: Traffic::default(),
+            _place: place,
             began: Instant::now(),
         })
     }
@@ -234,6 +246,8 @@ impl Passage {
         let (sent, received) =
             (self.traffic.sent.load(Relaxed), self.traffic.received.load(Relaxed));
         let end = End { sent, received, lasted: self.began.elapsed(), how };
+        // Whoever is cut off did not come to say where it went.
+        let at = at.or_else(|| self.door.passages().open.get(&self.key)?.at);
         self.door.ended(number, at.map(|at| at.ip()), end);
     }
 }
@@ -265,7 +279,6 @@ impl Drop for Asking {
 impl Drop for Passage {
     fn drop(&mut self) {
         self.door.passages().open.remove(&self.key);
-        self.door.house.give_room();
         self.door.house.counters.open.fetch_sub(1, Relaxed);
         if let Target::Name(name) = &self.target {
             self.door.book().let_go(name);

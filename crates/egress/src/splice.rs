@@ -9,13 +9,18 @@ use rustix::{
     net::{Shutdown, shutdown},
     pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice},
 };
-use tokio::{io::Interest, net::TcpStream, time::timeout};
+use tokio::{
+    io::Interest,
+    net::TcpStream,
+    sync::Notify,
+    time::{sleep, timeout},
+};
 
 use crate::{
     By, Ruling, Verdict,
     door::Target,
-    limits::Bucket,
-    passage::{Pair, Passage},
+    limits::{Bucket, Places},
+    passage::{Pair, Passage, Traffic},
     sniff::{Said, Seen, sniff, sniff_all},
 };
 
@@ -38,6 +43,8 @@ impl From<io::Error> for Broken {
 
 /// How long a client may take from its first byte until it has said whom it wants.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a connection lasts on which nothing passes, once one side has sent all it had.
+const FORSAKEN: Duration = Duration::from_mins(15);
 /// In how many parts it may say so.
 const PARTS: usize = 64;
 /// What is copied at once.
@@ -55,19 +62,40 @@ pub(crate) async fn carry(passage: &Passage, pair: &Pair) -> Result<(), Broken> 
     let Pair { inside, outside } = pair;
     let house = &passage.door().house.counters;
     let bandwidth = passage.door().bandwidth.as_ref();
-    let out = Meter { counters: [&passage.traffic.sent, &house.sent], bandwidth };
-    let back = Meter { counters: [&passage.traffic.received, &house.received], bandwidth };
+    let places = &passage.door().house.places;
+    let out = Meter { counters: [&passage.traffic.sent, &house.sent], bandwidth, places };
+    let back = Meter { counters: [&passage.traffic.received, &house.received], bandwidth, places };
+    // One side has sent all it had.
+    let half = Notify::new();
     let outwards = async {
         let head = first_bytes(passage, inside).await?;
         write_all(outside, &head).await?;
         out.count(head.len()).await;
-        Ok(pour(inside, outside, &out).await?)
+        drop(head);
+        pour(inside, outside, &out).await?;
+        half.notify_one();
+        Ok(())
     };
-    let inwards = async { Ok(pour(outside, inside, &back).await?) };
+    let inwards = async {
+        pour(outside, inside, &back).await?;
+        half.notify_one();
+        Ok(())
+    };
     tokio::select! {
         biased;
         () = passage.cut() => Err(Broken::Cut),
         both = async { tokio::try_join!(outwards, inwards) } => both.map(drop),
+        () = forsaken(&half, &passage.traffic) => Err(Broken::Gone),
+    }
+}
+
+/// Resolves once nothing has come from the other side for long, after the first had sent all it had.
+async fn forsaken(half: &Notify, traffic: &Traffic) {
+    half.notified().await;
+    let mut seen = None;
+    while seen != Some(traffic.all()) {
+        seen = Some(traffic.all());
+        sleep(FORSAKEN).await;
     }
 }
 
@@ -132,6 +160,7 @@ fn mismatch() -> Ruling {
 struct Meter<'a> {
     counters: [&'a AtomicU64; 2],
     bandwidth: Option<&'a Bucket>,
+    places: &'a Places,
 }
 
 impl Meter<'_> {
@@ -154,7 +183,8 @@ async fn pour(from: &TcpStream, to: &TcpStream, meter: &Meter<'_>) -> io::Result
     let mut copied = 0;
     // An idle connection holds no memory.
     let mut buffer = Vec::new();
-    while copied < BULK {
+    let mut place = None;
+    while place.is_none() {
         buffer.clear();
         let length = read(from, &mut buffer).await?;
         if length == 0 {
@@ -163,6 +193,10 @@ async fn pour(from: &TcpStream, to: &TcpStream, meter: &Meter<'_>) -> io::Result
         }
         write_all(to, &buffer).await?;
         copied += length as u64;
+        if copied >= BULK {
+            // Where descriptors are rare, copies take their place.
+            place = meter.places.spare();
+        }
         meter.count(length).await;
         if length < buffer.capacity() {
             buffer = Vec::new();

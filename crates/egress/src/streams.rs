@@ -1,5 +1,9 @@
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
+use futures_util::{
+    StreamExt as _,
+    stream::{FuturesUnordered, unfold},
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -20,21 +24,35 @@ use crate::{
 /// The port at which every address is a resolver.
 pub(crate) const RESOLVER: u16 = 53;
 
-/// Takes the connections of a sandbox until its door is closed.
+/// Takes the connections of a sandbox and serves them until its door is closed.
+///
+/// All of them are one task. The runtime lets tasks take turns, so that a sandbox has one turn however
+/// many connections it has, and the others wait no longer for theirs.
 pub(crate) async fn accept(door: Arc<Door>, streams: TcpListener) {
-    tokio::select! {
-        () = door.closed.cancelled() => {}
-        () = accept_all(&door, &streams) => {}
+    let mut serving = FuturesUnordered::new();
+    // What is dropped while it waits would have taken from the sandbox's share for nothing.
+    let arrivals = unfold(streams, async |streams| Some((arrival(&door, &streams).await, streams)));
+    let mut arrivals = Box::pin(arrivals);
+    loop {
+        tokio::select! {
+            () = door.closed.cancelled() => break,
+            Some((stream, to)) = arrivals.next() => serving.push(serve(&door, stream, to)),
+            Some(()) = serving.next() => {}
+        }
     }
+    drop(arrivals);
+    // They are cut: each writes down how it ended.
+    while serving.next().await.is_some() {}
 }
 
-async fn accept_all(door: &Arc<Door>, streams: &TcpListener) {
+/// The next connection, and where it is to go.
+async fn arrival(door: &Door, streams: &TcpListener) -> (TcpStream, SocketAddr) {
     /// How long we wait when there are no descriptors or no memory left.
     const SHORTAGE: Duration = Duration::from_millis(100);
     loop {
         door.arrivals.wait(1.0).await;
         match streams.accept().await.and_then(|(stream, _)| Ok((stream.local_addr()?, stream))) {
-            Ok((to, stream)) => admit(door, stream, to),
+            Ok((to, stream)) => return (stream, to),
             Err(error) => {
                 tracing::debug!(sandbox_id = %door.id, %error, "a connection could not be taken");
                 sleep(SHORTAGE).await;
@@ -43,19 +61,15 @@ async fn accept_all(door: &Arc<Door>, streams: &TcpListener) {
     }
 }
 
-/// Begins to serve a connection, or refuses it at once.
-pub(crate) fn admit(door: &Arc<Door>, stream: TcpStream, to: SocketAddr) {
+/// Serves a connection, or refuses it at once.
+pub(crate) async fn serve(door: &Arc<Door>, stream: TcpStream, to: SocketAddr) {
     let (address, port) = (to.ip().to_canonical(), to.port());
     if port == RESOLVER {
-        let door = door.clone();
-        door.house.tasks.clone().spawn(async move {
-            tokio::select! {
-                () = door.closed.cancelled() => {}
-                // Whoever asked and went away misses nothing.
-                answered = answer(&door, stream) => drop(answered),
-            }
-        });
-        return;
+        return tokio::select! {
+            () = door.closed.cancelled() => {}
+            // Whoever asked and went away misses nothing.
+            answered = answer(door, stream) => drop(answered),
+        };
     }
     let Ok(target) = door.target(address) else {
         let ruling = Ruling { verdict: Verdict::Deny, by: By::Default };
@@ -66,7 +80,7 @@ pub(crate) fn admit(door: &Arc<Door>, stream: TcpStream, to: SocketAddr) {
         door.note(target.attempt(port), too_many());
         return reset_on_close(&stream);
     };
-    door.house.tasks.spawn(pass(passage, stream));
+    pass(passage, stream).await;
 }
 
 /// Serves one connection from its arrival to its end.
@@ -97,7 +111,8 @@ async fn pass(passage: Arc<Passage>, inside: TcpStream) {
     }
     let served = async {
         match seen {
-            Some(seen) => opened::serve(&passage, way, inside, seen).await,
+            // Apart, since it takes much more memory than the others.
+            Some(seen) => Box::pin(opened::serve(&passage, way, inside, seen)).await,
             None => direct(&passage, &way, inside).await,
         }
     };
@@ -126,7 +141,12 @@ async fn direct(passage: &Passage, way: &Way, inside: TcpStream) -> (Option<Sock
     };
     let how = match carried {
         Ok(()) => {
-            finish_on_close(&pair.inside);
+            // What nobody reads counts as a connection until it is thrown away.
+            if timeout(UNREAD, taken(&pair)).await.is_ok() {
+                finish_on_close(&pair.inside);
+            } else {
+                reset_on_close(&pair.outside);
+            }
             return (Some(at), Ending::Done);
         }
         Err(Broken::Refused(ruling)) => Ending::Cut(ruling),
@@ -136,13 +156,29 @@ async fn direct(passage: &Passage, way: &Way, inside: TcpStream) -> (Option<Sock
     (Some(at), how)
 }
 
+/// How long both sides may take to read what is left, once each has sent all it had.
+const UNREAD: Duration = Duration::from_secs(30);
+
+/// Resolves once both sides have room for all that was sent to them.
+async fn taken(pair: &Pair) {
+    /// How often we look, if not all of it was taken at once.
+    const LOOK: Duration = Duration::from_millis(100);
+    for end in [&pair.inside, &pair.outside] {
+        while osb_sys::tcp::unsent(end).is_ok_and(|bytes| bytes > 0) {
+            sleep(LOOK).await;
+        }
+    }
+}
+
 /// Answers questions to the resolver that come by stream.
 async fn answer(door: &Arc<Door>, mut stream: TcpStream) -> io::Result<()> {
     /// How long a client may be silent.
     const SILENCE: Duration = Duration::from_secs(10);
     /// No question is longer.
     const LONGEST: usize = 4096;
-    let Ok(_turn) = door.asking.clone().try_acquire_owned() else {
+    let (Ok(_turn), Some(_place)) =
+        (door.asking.clone().try_acquire_owned(), door.house.places.take(0))
+    else {
         reset_on_close(&stream);
         return Ok(());
     };

@@ -69,7 +69,9 @@ impl TestHouse {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         let client = TcpStream::connect(listener.local_addr().expect("an address"));
         let (client, accepted) = tokio::join!(client, listener.accept());
-        streams::admit(&self.door, accepted.expect("a connection").0, to);
+        let (door, accepted) = (self.door.clone(), accepted.expect("a connection").0);
+        let serving = async move { streams::serve(&door, accepted, to).await };
+        self.door.house.tasks.spawn(serving);
         client.expect("a connection")
     }
 

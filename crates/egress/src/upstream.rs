@@ -14,6 +14,7 @@ use self::{cache::Cache, exchange::exchange, hosts::Hosts};
 use crate::{
     Name,
     dns::{self, Query, Reply, kind},
+    limits::Places,
 };
 
 /// Where names are resolved.
@@ -43,6 +44,7 @@ pub(crate) struct Upstream {
     resolvers: Resolvers,
     hosts: Hosts,
     cache: Cache,
+    places: Places,
 }
 
 impl Upstream {
@@ -51,8 +53,8 @@ impl Upstream {
     /// How long we believe that there is no such name.
     const NOTHING_FOR: Duration = Duration::from_secs(10);
 
-    pub(crate) fn new(resolvers: Resolvers) -> Self {
-        Self { resolvers, hosts: Hosts::default(), cache: Cache::default() }
+    pub(crate) fn new(resolvers: Resolvers, places: Places) -> Self {
+        Self { resolvers, hosts: Hosts::default(), cache: Cache::default(), places }
     }
 
     /// The addresses of a name, both families, those of IPv6 only if this host can reach any.
@@ -97,6 +99,7 @@ impl Upstream {
     }
 
     async fn question(&self, name: &Name, kind: u16) -> Option<Reply> {
+        let _place = self.places.take(0)?;
         let question = dns::ask(random_id(), name, kind, true);
         let answer = exchange(&self.servers(), &question).await?;
         Reply::read(&answer, &question)
@@ -104,6 +107,7 @@ impl Upstream {
 
     /// Asks another the question of a sandbox as it is, for records that are not addresses.
     pub(crate) async fn forward(&self, query: &Query) -> Option<Vec<u8>> {
+        let _place = self.places.take(0)?;
         let question = query.to_ask(random_id())?;
         let answer = exchange(&self.servers(), &question).await?;
         query.adopt(answer)

@@ -33,6 +33,7 @@ pub mod seccomp;
 pub mod sparse;
 pub mod spawn;
 pub mod step;
+pub mod tcp;
 pub mod terminal;
 pub mod tree;
 pub mod unix;

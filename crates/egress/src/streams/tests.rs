@@ -181,6 +181,7 @@ async fn a_new_policy_cuts_what_it_does_not_cover_and_nothing_else() {
     let is_cut = |end: &crate::End| matches!(end.how, Ending::Cut(_));
     let decision = house.decided(|decision| decision.end.as_ref().is_some_and(is_cut)).await;
     assert_eq!(decision.what.name.unwrap().as_str(), "b.test");
+    assert_eq!(decision.what.address, Some("127.0.0.1".parse().unwrap()));
     assert_eq!(house.egress.counts().open, 1);
 }
 
@@ -270,4 +271,110 @@ async fn the_resolver_answers_streams_at_any_address() {
         let reply = crate::dns::Reply::read(&answer, &question).unwrap();
         assert_eq!(reply.addresses, [house.address("a.test", 0).ip()]);
     }
+}
+
+/// Runs a test in whose time nothing happens by itself: while it waits for a socket, which takes no time,
+/// time goes on in small steps only, and not at once to when somebody loses patience.
+async fn in_small_steps(test: impl Future<Output = ()>) {
+    let steps = async {
+        loop {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        () = test => {}
+        () = steps => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_say_for_whom_he_came_is_refused_after_a_while() {
+    in_small_steps(async {
+        let house = TestHouse::start(only(&["a.test", LOOPBACK])).await;
+        let port = echo("").await;
+        let hello = crate::sniff::hello_for("a.test");
+        let request =
+            b"GET / HTTP/1.1\r\nHost: a.test\r\nX: and so on, and so on, and so on\r\n\r\n";
+        for bytes in [&*hello, request] {
+            let mut stream = house.connect(house.address("a.test", port)).await;
+            let began = tokio::time::Instant::now();
+            for byte in bytes.chunks(1) {
+                if stream.write_all(byte).await.is_err() {
+                    break;
+                }
+                sleep(Duration::from_secs(1)).await;
+            }
+            let lasted = began.elapsed();
+            assert!((29..35).contains(&lasted.as_secs()), "{lasted:?}");
+        }
+        let refused = Ending::Cut(Ruling { verdict: Verdict::Deny, by: By::Mismatch });
+        house
+            .decided(|it| it.times == 2 && it.end.as_ref().is_some_and(|it| it.how == refused))
+            .await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_of_which_one_side_is_done_ends_when_the_other_is_silent_for_long() {
+    in_small_steps(async {
+        let house = TestHouse::start(only(&["a.test", LOOPBACK])).await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut stream = house.connect(house.address("a.test", port)).await;
+        let (mut accepted, _) = listener.accept().await.unwrap();
+        stream.shutdown().await.unwrap();
+        for _ in 0..3 {
+            sleep(Duration::from_mins(10)).await;
+            accepted.write_all(b"!").await.unwrap();
+            stream.read_exact(&mut [0]).await.unwrap();
+        }
+        let silent = tokio::time::Instant::now();
+        assert_eq!(rest(&mut stream).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert!((10 * 60..31 * 60).contains(&silent.elapsed().as_secs()));
+        house.decided(|decision| decision.end.is_some()).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_reads_is_thrown_away_after_a_while() {
+    in_small_steps(async {
+        let house = TestHouse::start(only(&["a.test", LOOPBACK])).await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut stream = house.connect(house.address("a.test", port)).await;
+        let (mut accepted, _) = listener.accept().await.unwrap();
+        stream.shutdown().await.unwrap();
+        // More than the kernel holds on one side, less than on both.
+        accepted.write_all(&vec![0; 1 << 20]).await.unwrap();
+        accepted.shutdown().await.unwrap();
+        house.decided(|decision| decision.end.is_some()).await;
+        assert_eq!(house.egress.counts().open, 0);
+        assert_eq!(rest(&mut stream).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_resolver_does_not_wait_for_long_for_a_question() {
+    in_small_steps(async {
+        let house = TestHouse::start(only(&["a.test"])).await;
+        let mut stream = house.connect(([9, 9, 9, 9], RESOLVER).into()).await;
+        stream.write_all(&[0]).await.unwrap();
+        let began = tokio::time::Instant::now();
+        assert_eq!(rest(&mut stream).await.unwrap(), b"");
+        let lasted = began.elapsed();
+        assert!((9..12).contains(&lasted.as_secs()), "{lasted:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_connection_takes_little_memory() {
+    let house = TestHouse::start(only(&["a.test"])).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let size = size_of_val(&serve(&house.door, stream, ([1, 1, 1, 1], 1).into()));
+    assert!(size < 4096, "{size}");
 }

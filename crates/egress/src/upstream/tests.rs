@@ -6,7 +6,10 @@ use tokio::{
 };
 
 use super::*;
-use crate::dns::{Code, Record};
+use crate::{
+    dns::{Code, Record},
+    limits::Places,
+};
 
 /// A resolver on the loopback that knows some names, and counts what it is asked.
 pub(crate) struct TestResolver {
@@ -95,7 +98,7 @@ fn name(text: &str) -> Name {
 #[tokio::test]
 async fn names_are_asked_for_once_and_kept() {
     let resolver = TestResolver::start(&[("a.test", &["10.0.0.1", "10.0.0.2"])]).await;
-    let upstream = Upstream::new(Resolvers::These(vec![resolver.address]));
+    let upstream = Upstream::new(Resolvers::These(vec![resolver.address]), Places::new(8));
     let addresses: Vec<IpAddr> = ["10.0.0.1", "10.0.0.2"].map(|it| it.parse().unwrap()).into();
     for _ in 0..2 {
         let found = upstream.resolve(&name("a.test")).await;
@@ -110,7 +113,7 @@ async fn names_are_asked_for_once_and_kept() {
 async fn a_server_that_fails_is_passed_over() {
     let resolver = TestResolver::start(&[("a.test", &["10.0.0.1"])]).await;
     let closed = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let upstream = Upstream::new(Resolvers::These(vec![closed, resolver.address]));
+    let upstream = Upstream::new(Resolvers::These(vec![closed, resolver.address]), Places::new(8));
     assert!(matches!(upstream.resolve(&name("a.test")).await, Resolved::Addresses(_)));
     assert_eq!(upstream.resolve(&name("failing.test")).await, Resolved::Failed);
 }
@@ -120,7 +123,7 @@ async fn what_does_not_fit_is_asked_for_by_stream() {
     let many: Vec<String> = (0..100).map(|n| format!("10.0.0.{n}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let resolver = TestResolver::start(&[("many.test", &many)]).await;
-    let upstream = Upstream::new(Resolvers::These(vec![resolver.address]));
+    let upstream = Upstream::new(Resolvers::These(vec![resolver.address]), Places::new(8));
     let Resolved::Addresses(found) = upstream.resolve(&name("many.test")).await else {
         panic!("not resolved");
     };
