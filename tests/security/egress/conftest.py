@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from fixtures import create, log, policy, world
 from internet import Internet, inside, ip
 from opensandbox import SandboxSync
+from opensandbox.config import ConnectionConfigSync
 from opensandbox.models.sandboxes import NetworkPolicy, NetworkRule
-from peers import Certificates, Peer, certificates, peer
+from peers import Certificates, certificates, peer
 from served import Server, serving
 from ways import Inmate
 from witness import Witness, witness
@@ -72,10 +74,6 @@ def policy_of(*targets: str) -> NetworkPolicy:
 
 
 def shared(server: Server, seen: Witness, policy: NetworkPolicy | None) -> Iterator[Inmate]:
-    from datetime import timedelta
-
-    from opensandbox.config import ConnectionConfigSync
-
     connection = ConnectionConfigSync(domain=server.domain, api_key=server.api_key)
     made = SandboxSync.create(
         "host", connection_config=connection, timeout=timedelta(hours=1), network_policy=policy
