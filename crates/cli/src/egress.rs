@@ -29,7 +29,8 @@ pub(crate) enum Command {
     Rm(policy::RmArgs),
     /// Show what a sandbox tried in the network, and what was decided
     ///
-    /// The server keeps the latest 256 different ones of every sandbox.
+    /// The server keeps the latest 256 different ones of every sandbox, and 256 requests where it
+    /// looks into connections.
     Log(log::Args),
     /// Print the policy that would allow what a sandbox tried, and nothing else
     ///

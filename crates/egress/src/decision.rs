@@ -11,7 +11,7 @@ use std::{
 use jiff::Timestamp;
 use osb_api::SandboxId;
 
-use crate::{By, Name, Ruling, Verdict};
+use crate::{Name, Ruling, Verdict, webhook::Told};
 
 /// What was decided about something that a sandbox tried, and what became of it.
 #[derive(Debug, Clone)]
@@ -133,12 +133,19 @@ impl Decision {
 /// The latest decisions about one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    recent: VecDeque<Arc<Decision>>,
+    /// Names and connections.
+    recent: Ring,
+    /// Requests, which are many: they crowd out only each other.
+    requests: Ring,
     /// What has not ended, also if others have taken its place among the latest: nobody hides how
     /// much he sent by trying many other things.
     open: HashMap<u64, Arc<Decision>>,
     counted: u64,
+    turns: u64,
 }
+
+/// Entries, and when each of them was last touched.
+type Ring = VecDeque<(u64, Arc<Decision>)>;
 
 impl Log {
     const LONGEST: usize = 256;
@@ -151,16 +158,19 @@ impl Log {
         what: Attempt,
         ruling: Ruling,
     ) -> (u64, Option<Arc<Decision>>) {
+        self.turns += 1;
         let ends = matches!(what.protocol, Protocol::Tcp | Protocol::Udp);
         let alone = ends && ruling.verdict == Verdict::Allow;
-        let same = |known: &Arc<Decision>| known.what == what && known.ruling == ruling;
-        let known = if alone { None } else { self.recent.iter().rposition(same) };
-        if let Some(mut known) = known.and_then(|place| self.recent.remove(place)) {
+        let is_request = matches!(what.protocol, Protocol::Http | Protocol::Credential);
+        let ring = if is_request { &mut self.requests } else { &mut self.recent };
+        let same = |(_, known): &(u64, Arc<Decision>)| known.what == what && known.ruling == ruling;
+        let known = if alone { None } else { ring.iter().rposition(same) };
+        if let Some((_, mut known)) = known.and_then(|place| ring.remove(place)) {
             let decision = Arc::make_mut(&mut known);
             decision.times += 1;
             decision.at = at;
             let (number, times) = (decision.number, decision.times);
-            self.recent.push_back(known.clone());
+            ring.push_back((self.turns, known.clone()));
             return (number, times.is_power_of_two().then_some(known));
         }
         self.counted += 1;
@@ -170,15 +180,8 @@ impl Log {
         if alone {
             self.open.insert(number, decision.clone());
         }
-        self.push(decision.clone());
+        push(ring, self.turns, decision.clone());
         (number, Some(decision))
-    }
-
-    fn push(&mut self, decision: Arc<Decision>) {
-        if self.recent.len() >= Self::LONGEST {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(decision);
     }
 
     /// Notes where a connection went and how it ended, and answers with that alone. It becomes one
@@ -189,23 +192,34 @@ impl Log {
         address: Option<IpAddr>,
         end: End,
     ) -> Option<Arc<Decision>> {
+        self.turns += 1;
         let mut ended = self.open.remove(&number)?;
-        self.recent.retain(|known| known.number != number);
+        self.recent.retain(|(_, known)| known.number != number);
         let decision = Arc::make_mut(&mut ended);
         decision.what.address = address.or(decision.what.address);
         decision.end = Some(end);
         let mut entry = ended.clone();
-        if let Some(place) = self.recent.iter().rposition(|known| known.is_like(&ended)) {
-            Arc::make_mut(&mut entry).add(self.recent.remove(place).as_deref());
+        if let Some(place) = self.recent.iter().rposition(|(_, known)| known.is_like(&ended)) {
+            let same = self.recent.remove(place);
+            Arc::make_mut(&mut entry).add(same.as_ref().map(|(_, known)| &**known));
         }
-        self.push(entry);
+        push(&mut self.recent, self.turns, entry);
         Some(ended)
     }
 
     /// What is known still, in the order of what happened last.
     pub(crate) fn recent(&self) -> Vec<Decision> {
-        self.recent.iter().map(|decision| Decision::clone(decision)).collect()
+        let mut all: Vec<_> = self.recent.iter().chain(&self.requests).collect();
+        all.sort_unstable_by_key(|(turn, _)| *turn);
+        all.into_iter().map(|(_, decision)| Decision::clone(decision)).collect()
     }
+}
+
+fn push(ring: &mut Ring, turn: u64, decision: Arc<Decision>) {
+    if ring.len() >= Log::LONGEST {
+        ring.pop_front();
+    }
+    ring.push_back((turn, decision));
 }
 
 /// Numbers about everything that all sandboxes tried.
@@ -216,6 +230,7 @@ pub(crate) struct Counters {
     pub(crate) open: AtomicU64,
     pub(crate) sent: AtomicU64,
     pub(crate) received: AtomicU64,
+    pub(crate) told: Arc<Told>,
 }
 
 /// The reasons by which denials are counted.
@@ -234,22 +249,16 @@ pub struct Counts {
     pub sent: u64,
     /// Bytes to sandboxes.
     pub received: u64,
+    /// Denials that the operator wants to hear of, by what became of that.
+    pub told: [(&'static str, u64); 3],
 }
 
 impl Counters {
     pub(crate) fn count(&self, protocol: Protocol, ruling: &Ruling) {
-        let reason = match ruling.by {
-            By::Rule(_) => 0,
-            By::Operator(_) => 1,
-            By::Default => 2,
-            By::Guard(_) => 3,
-            By::Mismatch => 4,
-            By::Limit => 5,
-            By::Binding(_) => 6,
-        };
+        let reason = REASONS.iter().position(|reason| *reason == ruling.by.as_str());
         let counter = match ruling.verdict {
             Verdict::Allow => self.allowed.get(protocol as usize),
-            Verdict::Deny => self.denied.get(protocol as usize).and_then(|by| by.get(reason)),
+            Verdict::Deny => self.denied.get(protocol as usize).and_then(|by| by.get(reason?)),
         };
         if let Some(counter) = counter {
             counter.fetch_add(1, Relaxed);
@@ -270,6 +279,11 @@ impl Counters {
             open: self.open.load(Relaxed),
             sent: self.sent.load(Relaxed),
             received: self.received.load(Relaxed),
+            told: [
+                ("delivered", self.told.delivered.load(Relaxed)),
+                ("failed", self.told.failed.load(Relaxed)),
+                ("dropped", self.told.dropped.load(Relaxed)),
+            ],
         }
     }
 }
@@ -277,6 +291,7 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::By;
 
     fn attempt(name: &str, protocol: Protocol) -> Attempt {
         let name = Some(Name::parse(name).unwrap());
@@ -355,5 +370,21 @@ mod tests {
         assert_eq!((recent.len(), recent.last().unwrap().number), (Log::LONGEST, number));
         assert!(log.ended(number, None, end.clone()).is_none(), "it ended twice");
         assert!(log.ended(2, None, end).is_none(), "what was denied has no end");
+    }
+
+    #[test]
+    fn requests_crowd_out_no_connections() {
+        let mut log = Log::default();
+        let (number, _) = note(&mut log, "a.test", Verdict::Allow);
+        for n in 0..1000 {
+            let request = Some(Asked::new("GET", &format!("/{n}")));
+            let what = Attempt { request, ..attempt("a.test", Protocol::Http) };
+            let ruling = Ruling { verdict: Verdict::Allow, by: By::Default };
+            log.note((SandboxId::random(), Timestamp::UNIX_EPOCH), what, ruling);
+        }
+        assert_eq!(log.recent().len(), Log::LONGEST + 1);
+        let end = End { sent: 0, received: 0, lasted: Duration::ZERO, how: Ending::Done };
+        assert!(log.ended(number, None, end).is_some());
+        assert_eq!(log.recent().last().unwrap().number, number);
     }
 }

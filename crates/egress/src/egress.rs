@@ -26,6 +26,7 @@ use crate::{
     streams::{self, RESOLVER},
     upstream::{Resolvers, Upstream},
     vault::Vault,
+    webhook::Webhook,
 };
 
 /// What may leave all sandboxes, and what has. Clones are the same.
@@ -51,6 +52,8 @@ pub struct Settings {
     pub root: Option<Root>,
     /// Whom we and the sandboxes trust beside those whom the host and their images do.
     pub extra_ca: Option<ExtraCa>,
+    /// Who is told of everything that is denied.
+    pub deny_webhook: Option<Webhook>,
 }
 
 impl Settings {
@@ -61,8 +64,14 @@ impl Settings {
             alone.or_else(|_| text.parse()).map_err(|_| OperatorError::Resolver(text.clone()))
         };
         let resolvers = raw.resolvers.iter().map(resolver).collect::<Result<Vec<_>, _>>()?;
+        let deny_webhook = raw
+            .deny_webhook
+            .as_ref()
+            .map(|url| Webhook::parse(url).ok_or(OperatorError::Webhook))
+            .transpose()?;
         let default = Self::default();
         Ok(Self {
+            deny_webhook,
             resolvers: match resolvers.as_slice() {
                 [] => Resolvers::Host,
                 _ => Resolvers::These(resolvers),
@@ -86,6 +95,7 @@ impl Default for Settings {
             connect_timeout: Duration::from_secs(10),
             root: None,
             extra_ca: None,
+            deny_webhook: None,
         }
     }
 }
@@ -132,7 +142,13 @@ impl Egress {
     /// To be called inside of a runtime, which then does all the work.
     pub fn start(settings: Settings) -> io::Result<Self> {
         Handle::try_current().map_err(io::Error::other)?;
-        Ok(Self { house: Arc::new(House::new(settings)?) })
+        let house = Arc::new(House::new(settings)?);
+        if let Some(webhook) = house.settings.deny_webhook.clone() {
+            let interceptor = house.interceptor.clone();
+            let decisions = house.watchers.subscribe();
+            house.tasks.spawn(webhook.run(decisions, interceptor, house.counters.told.clone()));
+        }
+        Ok(Self { house })
     }
 
     /// What a sandbox must trust so that requests of its programs can be given credentials, as PEM.

@@ -146,7 +146,7 @@ impl Interceptor {
         Self { provider, extra, trusted: Arc::default(), clock }
     }
 
-    async fn trusted(&self) -> io::Result<Arc<ClientConfig>> {
+    pub(crate) async fn trusted(&self) -> io::Result<Arc<ClientConfig>> {
         let (provider, extra) = (Arc::clone(&self.provider), self.extra.clone());
         let read = || async {
             // There are some hundred files to be read.

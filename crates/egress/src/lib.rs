@@ -30,6 +30,7 @@ mod streams;
 mod testing;
 mod upstream;
 pub mod vault;
+mod webhook;
 
 pub use decision::{Asked, Attempt, Counts, Decision, End, Ending, Protocol};
 pub use egress::{Egress, Follow, Settings};
@@ -43,3 +44,4 @@ pub use operator::{Operator, OperatorError, RawOperator, Reach};
 pub use policy::{BadTarget, Policy, PolicyError, Readings, merge, remove};
 pub use ruling::{By, Guarded, Ruling, Verdict};
 pub use upstream::Resolvers;
+pub use webhook::Webhook;

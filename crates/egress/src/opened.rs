@@ -169,6 +169,11 @@ impl Metered {
         Poll::Ready(())
     }
 
+    /// Once a connection is cut, nothing passes any more.
+    fn check(&self) -> io::Result<()> {
+        if self.passage.is_cut() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+    }
+
     /// Pays for what has passed, by a rest if it was too much.
     fn pay(&mut self, bytes: usize) {
         let Some(bandwidth) = &self.passage.door().bandwidth else { return };
@@ -194,6 +199,7 @@ impl AsyncRead for Metered {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         ready!(self.poll_rested(cx));
+        self.check()?;
         let before = into.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, into))?;
         let read = into.filled().len() - before;
@@ -211,6 +217,7 @@ impl AsyncWrite for Metered {
         from: &[u8],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_rested(cx));
+        self.check()?;
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, from))?;
         self.passage.traffic.received.fetch_add(written as u64, Relaxed);
         self.passage.door().house.counters.received.fetch_add(written as u64, Relaxed);

@@ -55,6 +55,9 @@ pub struct RawOperator {
     /// A file with the certificates of authorities, as PEM, that the server and all sandboxes trust
     /// beside those they know; none if absent. Since 0.1.
     pub extra_ca: Option<PathBuf>,
+    /// The URL to which a JSON object is posted for everything that is denied; none if absent.
+    /// Since 0.1.
+    pub deny_webhook: Option<String>,
     /// What vaults may do. Since 0.1.
     #[serde(default)]
     pub vault: RawVault,
@@ -96,6 +99,8 @@ pub enum OperatorError {
     Resolver(String),
     #[error("egress.extra-ca cannot be {}: {problem}", path.display())]
     ExtraCa { path: PathBuf, problem: String },
+    #[error("egress.deny-webhook must be a URL with http or https, and without a password")]
+    Webhook,
     #[error("egress.max-rules must be 1 to {MOST_RULES}")]
     MaxRules,
 }

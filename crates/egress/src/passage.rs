@@ -13,7 +13,7 @@ use tokio::{net::TcpStream, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    By, Policy, Readings, Ruling, Verdict,
+    Asked, Attempt, By, Policy, Protocol, Readings, Ruling, Verdict,
     decision::{End, Ending},
     door::{Door, Target},
     limits::Place,
@@ -30,8 +30,8 @@ pub(crate) struct Passages {
 struct Open {
     target: Target,
     port: u16,
-    /// Where it goes, once that is decided.
-    at: Option<SocketAddr>,
+    /// Where it goes, once that is decided: one that is looked into, to one place after the other.
+    at: Vec<SocketAddr>,
     tether: Arc<Tether>,
 }
 
@@ -91,10 +91,13 @@ pub(crate) fn finish_on_close(stream: &TcpStream) {
 
 impl Open {
     fn judge(&self, policy: &Policy) -> Ruling {
-        let ruling = match self.at {
-            Some(at) => self.target.judge_at(policy, at),
-            None => self.target.judge(policy, self.port),
-        };
+        let mut ruling = self.target.judge(policy, self.port);
+        for at in &self.at {
+            if ruling.verdict == Verdict::Deny {
+                return ruling;
+            }
+            ruling = self.target.judge_at(policy, *at);
+        }
         let Target::Name(name) = &self.target else { return ruling };
         if ruling.verdict == Verdict::Deny {
             return ruling;
@@ -167,7 +170,7 @@ impl Passage {
         let place = door.house.places.take(open)?;
         passages.counted += 1;
         let key = passages.counted;
-        let open = Open { target: target.clone(), port, at: None, tether: tether.clone() };
+        let open = Open { target: target.clone(), port, at: Vec::new(), tether: tether.clone() };
         passages.open.insert(key, open);
         drop(passages);
         // Those that entered while the door was being closed were not cut with the others.
@@ -209,8 +212,10 @@ impl Passage {
             drop(self.tether.pair.set(pair));
         }
         let mut passages = self.door.passages();
-        if let Some(open) = passages.open.get_mut(&self.key) {
-            open.at = Some(at);
+        if let Some(open) = passages.open.get_mut(&self.key)
+            && !open.at.contains(&at)
+        {
+            open.at.push(at);
         }
         // A policy that is set from here on finds this connection with its address.
         let policy = self.door.policy();
@@ -237,6 +242,12 @@ impl Passage {
         Asking { tether: passage.tether.clone(), number }
     }
 
+    /// Writes down what was decided about a request.
+    pub(crate) fn note(&self, protocol: Protocol, asked: Asked, ruling: Ruling) {
+        let attempt = self.target.attempt(self.port);
+        self.door.note(Attempt { protocol, request: Some(asked), ..attempt }, ruling);
+    }
+
     /// Writes down how it ended.
     pub(crate) fn end(&self, number: u64, at: Option<SocketAddr>, how: Ending) {
         let how = match self.tether.why.get() {
@@ -247,7 +258,7 @@ impl Passage {
             (self.traffic.sent.load(Relaxed), self.traffic.received.load(Relaxed));
         let end = End { sent, received, lasted: self.began.elapsed(), how };
         // Whoever is cut off did not come to say where it went.
-        let at = at.or_else(|| self.door.passages().open.get(&self.key)?.at);
+        let at = at.or_else(|| self.door.passages().open.get(&self.key)?.at.first().copied());
         self.door.ended(number, at.map(|at| at.ip()), end);
     }
 }

@@ -32,6 +32,21 @@ pub enum By {
     Binding(Arc<str>),
 }
 
+impl By {
+    /// The word for it.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Rule(_) => "rule",
+            Self::Operator(_) => "operator",
+            Self::Default => "default",
+            Self::Guard(_) => "guard",
+            Self::Mismatch => "mismatch",
+            Self::Limit => "limit",
+            Self::Binding(_) => "binding",
+        }
+    }
+}
+
 /// Addresses that a name alone opens to nobody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarded {

@@ -24,7 +24,8 @@ pub(crate) async fn main(
 ) -> Result<u8, Failure> {
     let log = args.target.lifecycle(environment)?.egress_log(&args.id).await?;
     let learnt = Learnt::of(&log.decisions);
-    if log.decisions.len() >= FULL {
+    let requests = log.decisions.iter().filter(|it| it.method.is_some()).count();
+    if requests >= FULL || log.decisions.len() - requests >= FULL {
         output.say("the log of this sandbox is full: some of what it tried may be missing");
     }
     for (place, why) in &learnt.left_out {
@@ -34,7 +35,7 @@ pub(crate) async fn main(
     Ok(0)
 }
 
-/// The entries that the server keeps of a sandbox.
+/// The entries that the server keeps of a sandbox, of requests and of everything else.
 const FULL: usize = 256;
 
 /// What a policy would have to allow.

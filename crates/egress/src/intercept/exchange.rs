@@ -201,13 +201,13 @@ struct Upgrade {
 }
 
 impl Upgrade {
-    /// What the request asks for, if it does. An offer of HTTP in another form is declined by
-    /// silence, and so is one of several: nobody could look into it.
+    /// What the request asks for, if it is a WebSocket. An offer of anything else is declined by
+    /// silence: it may be HTTP again, in a form that nobody looks into.
     fn requested<B>(request: &mut Request<B>) -> Option<Self> {
         let protocol = request.headers().get(header::UPGRADE)?.clone();
-        let lower = protocol.as_bytes().to_ascii_lowercase();
-        let http = [b"h2c".as_slice(), b"http", b"tls", b","].iter().any(|it| contains(&lower, it));
-        if http || request.version() != Version::HTTP_11 {
+        if !protocol.as_bytes().eq_ignore_ascii_case(b"websocket")
+            || request.version() != Version::HTTP_11
+        {
             return None;
         }
         let client = request.extensions_mut().remove::<OnUpgrade>()?;
@@ -291,10 +291,6 @@ fn refuse(refusal: &Refusal) -> Response<Body> {
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
-}
-
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
 }
 
 fn body(bytes: Bytes) -> Body {

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{Body, BoxError, Credentials, Finish, Host, Refusal, Rules};
 use crate::{
-    Asked, Attempt, By, Protocol, Readings, Ruling, Verdict,
+    Asked, By, Protocol, Readings, Ruling, Verdict,
     passage::{Asking, Passage},
 };
 
@@ -31,13 +31,6 @@ pub(crate) struct Judge {
 impl Judge {
     pub(crate) fn new(passage: Arc<Passage>, host: Host, credentials: Option<Credentials>) -> Self {
         Self { passage, host, credentials }
-    }
-
-    fn note(&self, asked: Asked, ruling: Ruling) {
-        let Passage { target, port, .. } = &*self.passage;
-        let what =
-            Attempt { protocol: Protocol::Http, request: Some(asked), ..target.attempt(*port) };
-        self.passage.door().note(what, ruling);
     }
 
     fn refuse(&self, asked: &Asked, ruling: &Ruling, request: &Readings) -> Refusal {
@@ -85,7 +78,7 @@ impl Rules for Judge {
         let asking = Passage::ask(&self.passage, readings.clone());
         let policy = self.passage.door().policy();
         let ruling = policy.request(&self.host.name, self.host.port, &readings);
-        self.note(asked.clone(), ruling.clone());
+        self.passage.note(Protocol::Http, asked.clone(), ruling.clone());
         if ruling.verdict == Verdict::Deny {
             return Err(self.refuse(&asked, &ruling, &readings));
         }
@@ -99,7 +92,7 @@ impl Rules for Judge {
 
     fn turned_away(&self, method: &Method, path: &str) {
         let ruling = Ruling { verdict: Verdict::Deny, by: By::Mismatch };
-        self.note(Asked::new(method.as_str(), path), ruling);
+        self.passage.note(Protocol::Http, Asked::new(method.as_str(), path), ruling);
     }
 }
 

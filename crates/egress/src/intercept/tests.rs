@@ -122,7 +122,7 @@ async fn tell(mut request: Request<Incoming>) -> Result<Response<Body>, std::con
         let mut response = Response::new(text(String::new()));
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-        response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("echo"));
+        response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         return Ok(response);
     }
     let ends = request.uri().path() == "/last";
@@ -343,10 +343,10 @@ async fn a_connection_can_become_one_of_another_protocol() {
     let mut sender = client.http1().await;
     let mut ask = request(Method::GET, HOST, "/ws", "");
     ask.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("keep-alive, Upgrade"));
-    ask.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("echo"));
+    ask.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     let response = sender.send_request(ask).await.unwrap();
     assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
-    assert_eq!(response.headers()[header::UPGRADE], "echo");
+    assert_eq!(response.headers()[header::UPGRADE], "websocket");
     let mut stream = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
     stream.write_all(b"hello").await.unwrap();
     let mut said = Vec::new();

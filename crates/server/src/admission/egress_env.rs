@@ -42,7 +42,11 @@ pub(super) fn admit(key: &str, value: &str, terms: &mut VaultTerms) -> Result<Fa
         "MITMPROXY_EXTRA_PORTS" | "DENY_WEBHOOK" if value.trim().is_empty() => Ok(Fate::Dropped),
         "MITMPROXY_SSL_INSECURE" => refused("the certificates of hosts are always verified"),
         "MITMPROXY_EXTRA_PORTS" => refused("credentials are put in on ports 80 and 443 only"),
-        "DENY_WEBHOOK" => refused("this server does not call back when something is denied"),
+        // The server would call, with its own reach, whom a client names.
+        "DENY_WEBHOOK" => refused(
+            "who is told of denials is set by the operator, for all sandboxes: deny-webhook in \
+             [egress] of the server's configuration",
+        ),
         _ => Err(ApiError::invalid(format!(
             "env key {:?} is reserved: keys with {PREFIX} are settings of the server's, and this \
              is none of them",

@@ -183,7 +183,7 @@ async fn a_change_of_the_policy_counts_for_what_is_open() {
 async fn an_offer_of_another_form_of_http_is_not_passed_on() {
     let port = host().await;
     let house = TestHouse::start(rules(port, GET_ONLY)).await;
-    for offer in ["h2c", "H2C", "foo, h2c", "HTTP/2.0", "TLS/1.2"] {
+    for offer in ["h2c", "websocket, h2c", "HTTP/2.0", "TLS/1.2", "tcp"] {
         let mut stream = house.connect(house.address("a.test", port)).await;
         let request = format!(
             "GET /x/ HTTP/1.1\r\nHost: a.test:{port}\r\nConnection: upgrade\r\nUpgrade: {offer}\r\n\r\n"

@@ -4,7 +4,7 @@ use osb_egress::{Counts, Protocol};
 
 /// Adds what all sandboxes sent and tried to send.
 pub(super) fn add(mut text: String, counts: &Counts) -> Result<String, fmt::Error> {
-    let Counts { allowed, denied, open, sent, received } = counts;
+    let Counts { allowed, denied, open, sent, received, told } = counts;
     let name = "opensandbox_egress_decisions_total";
     writeln!(text, "# HELP {name} What sandboxes tried in the network.\n# TYPE {name} counter")?;
     let mut line = |protocol: &Protocol, action, reason, count| {
@@ -26,6 +26,11 @@ pub(super) fn add(mut text: String, counts: &Counts) -> Result<String, fmt::Erro
         let name = format!("opensandbox_egress_{name}");
         writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {count}")?;
     }
+    let name = "opensandbox_egress_deny_webhook_total";
+    writeln!(text, "# HELP {name} Denials for the operator's webhook.\n# TYPE {name} counter")?;
+    for (outcome, count) in told {
+        writeln!(text, "{name}{{outcome=\"{outcome}\"}} {count}")?;
+    }
     Ok(text)
 }
 
@@ -41,6 +46,7 @@ mod tests {
             open: 1,
             sent: 5,
             received: 7,
+            told: [("delivered", 4), ("failed", 0), ("dropped", 0)],
         };
         let text = add(String::new(), &counts).unwrap();
         for line in [
@@ -48,6 +54,7 @@ mod tests {
             r#"opensandbox_egress_decisions_total{protocol="dns",action="deny",reason="guard"} 3"#,
             "opensandbox_egress_connections 1",
             "opensandbox_egress_received_bytes_total 7",
+            r#"opensandbox_egress_deny_webhook_total{outcome="delivered"} 4"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{text}");
         }
