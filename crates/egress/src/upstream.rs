@@ -100,7 +100,7 @@ impl Upstream {
 
     async fn question(&self, name: &Name, kind: u16) -> Option<Reply> {
         let _place = self.places.take(0)?;
-        let question = dns::ask(random_id(), name, kind, true);
+        let question = dns::ask(random_id()?, name, kind, true);
         let answer = exchange(&self.servers(), &question).await?;
         Reply::read(&answer, &question)
     }
@@ -108,7 +108,7 @@ impl Upstream {
     /// Asks another the question of a sandbox as it is, for records that are not addresses.
     pub(crate) async fn forward(&self, query: &Query) -> Option<Vec<u8>> {
         let _place = self.places.take(0)?;
-        let question = query.to_ask(random_id())?;
+        let question = query.to_ask(random_id()?)?;
         let answer = exchange(&self.servers(), &question).await?;
         query.adopt(answer)
     }
@@ -121,14 +121,11 @@ impl Upstream {
     }
 }
 
-/// Nobody who does not see our questions may answer them.
-fn random_id() -> u16 {
+/// Nobody who does not see our questions may answer them: without randomness none is asked.
+fn random_id() -> Option<u16> {
     let mut id = [0; 2];
-    match getrandom::fill(&mut id) {
-        Ok(()) => u16::from_be_bytes(id),
-        // The port of each question is random too.
-        Err(_) => 0,
-    }
+    getrandom::fill(&mut id).ok()?;
+    Some(u16::from_be_bytes(id))
 }
 
 /// Whether this host has a way to the Internet by IPv6. Nothing is sent.

@@ -337,14 +337,24 @@ async fn a_host_that_hangs_up_is_called_again() {
 }
 
 #[tokio::test]
-async fn a_connection_can_become_one_of_another_protocol() {
+async fn a_connection_can_become_a_websocket_and_nothing_else() {
     let service = service(&[b"http/1.1"], HOST).await;
     let client = Client::new(&service, true);
     let mut sender = client.http1().await;
-    let mut ask = request(Method::GET, HOST, "/ws", "");
-    ask.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("keep-alive, Upgrade"));
-    ask.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    let response = sender.send_request(ask).await.unwrap();
+    let ask = |protocol| {
+        let mut ask = request(Method::GET, HOST, "/ws", "");
+        let listed = HeaderValue::from_static("keep-alive, Upgrade");
+        ask.headers_mut().insert(header::CONNECTION, listed);
+        ask.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(protocol));
+        ask
+    };
+    for protocol in ["h2c", "echo", "h2c, websocket"] {
+        sender.ready().await.unwrap();
+        let response = sender.send_request(ask(protocol)).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{protocol}");
+    }
+    sender.ready().await.unwrap();
+    let response = sender.send_request(ask("WebSocket")).await.unwrap();
     assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
     assert_eq!(response.headers()[header::UPGRADE], "websocket");
     let mut stream = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
