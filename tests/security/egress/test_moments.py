@@ -86,9 +86,8 @@ def hold(prisoner: Inmate, port: int) -> tuple[threading.Thread, list[str]]:
     said: list[str] = []
     text = f"""
         with socket.create_connection(("a.example.com", {port})) as stream:
-            if {port} == 22:
-                stream.recv(100)
-            tell(lambda: stream.recv(100) and "heard")
+            # Whoever speaks first says no more than that.
+            tell(lambda: [stream.recv(100) for _ in range(2 if {port} == 22 else 1)] and "heard")
         """
     holder = threading.Thread(target=lambda: said.extend(prisoner.says(text)))
     holder.start()
