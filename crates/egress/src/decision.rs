@@ -49,6 +49,25 @@ pub struct Attempt {
 pub struct Asked {
     pub method: Box<str>,
     pub path: Box<str>,
+    /// What became of the credentials that are bound to it.
+    pub credentials: Option<CredentialUse>,
+}
+
+/// How credentials were used, or why not. Their names, and never what they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CredentialUse {
+    pub names: Box<[Box<str>]>,
+    pub outcome: CredentialOutcome,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CredentialOutcome {
+    /// The host had them, and answered with this status.
+    Answered(u16),
+    /// The host may have had them, and did not answer.
+    Unanswered,
+    /// Nobody had them, for this reason.
+    Withheld(&'static str),
 }
 
 impl Asked {
@@ -58,7 +77,7 @@ impl Asked {
     pub fn new(method: &str, path: &str) -> Self {
         let path = path.split(['?', '#']).next().unwrap_or_default();
         let cut = |text: &str| text.chars().take(Self::LONGEST).collect();
-        Self { method: cut(method), path: cut(path) }
+        Self { method: cut(method), path: cut(path), credentials: None }
     }
 }
 

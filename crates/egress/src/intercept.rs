@@ -36,7 +36,7 @@ use tokio_rustls::LazyConfigAcceptor;
 pub(crate) use self::judge::Judge;
 pub use self::{
     authority::{Authority, Root},
-    credentials::Credentials,
+    credentials::{Credentials, Told},
 };
 use self::{
     exchange::Exchange,

@@ -32,12 +32,14 @@ mod upstream;
 pub mod vault;
 mod webhook;
 
-pub use decision::{Asked, Attempt, Counts, Decision, End, Ending, Protocol};
+pub use decision::{
+    Asked, Attempt, Counts, CredentialOutcome, CredentialUse, Decision, End, Ending, Protocol,
+};
 pub use egress::{Egress, Follow, Settings};
 pub use extra_ca::ExtraCa;
 pub use intercept::{
     Authority, Body, BoxError, Connect, Credentials, Finish, Host, InterceptError, Interceptor,
-    Refusal, Root, Rules, Scheme,
+    Refusal, Root, Rules, Scheme, Told,
 };
 pub use name::{BadName, Name};
 pub use operator::{Operator, OperatorError, RawOperator, Reach};

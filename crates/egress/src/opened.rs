@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    By, Name, Policy, Ruling, Verdict,
+    By, Name, Policy, Protocol, Ruling, Verdict,
     decision::Ending,
     dial::{Way, keep},
     door::Target,
@@ -111,7 +111,9 @@ pub(crate) async fn serve(
     };
     let hosts = Arc::new(Hosts { way, passage: passage.clone(), at: OnceLock::new() });
     let vault = insight.vault.clone();
-    let credentials = vault.map(|vault| Credentials::new(vault, host.clone()));
+    let noted = passage.clone();
+    let told = Arc::new(move |asked, ruling| noted.note(Protocol::Credential, asked, ruling));
+    let credentials = vault.map(|vault| Credentials::new(vault, host.clone(), told));
     let rules = Judge::new(passage.clone(), host.clone(), credentials);
     // It works without, only less well.
     keep(&inside).ok();

@@ -156,6 +156,13 @@ def run(sandbox: SandboxSync, command: str) -> str:
     return said
 
 
+def uses(server: Server, sandbox: SandboxSync) -> list[dict[str, Any]]:
+    """What was written down of credentials."""
+    answer = server.call("GET", f"/v1/sandboxes/{sandbox.id}/egress/log")
+    assert answer.status == 200, answer
+    return [entry for entry in answer.json()["decisions"] if entry["protocol"] == "credential"]
+
+
 def header(seen: dict[str, Any], name: str) -> str | None:
     """A header as the host saw it: clients write names as they like."""
     return {key.lower(): value for key, value in seen["headers"].items()}.get(name.lower())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from company import Authority, connection, echoing, header, made, run
+from company import Authority, connection, echoing, header, made, run, uses
 from internet import PRIVATE, Internet, inside
 from opensandbox import SandboxSync
 from served import Server, osb, serving
@@ -111,6 +111,8 @@ def test_nobody_trusts_the_company_unless_the_operator_does(world: Internet, reg
             )
             answer = run(sandbox, f"curl -sS -w '%{{http_code}}' https://{HOST}/")
             assert answer.endswith("502") and "no trusted connection" in answer
+            (entry,) = uses(server, sandbox)
+            assert entry["action"] == "deny" and "not verified" in entry["withheld"]
             sandbox.kill()
     assert len(registry.seen) == before
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from company import Authority, echoing, header, made, run
+from company import Authority, echoing, header, made, run, uses
 from internet import PUBLIC, Internet, inside
 from opensandbox import SandboxSync
 from served import Server, serving
@@ -192,6 +192,20 @@ def test_every_kind_sends_its_headers_and_substitutes_everywhere(
         run(sandbox, f"curl -sS https://a.example.com/plain {plain}")
         assert echo.seen[-1]["body"] == 'a p/ss "w"'
         sandbox.kill()
+
+
+def test_every_use_is_written_down_without_secrets(server: Server, sandbox: SandboxSync) -> None:
+    run(sandbox, "curl -sS -o /dev/null 'https://a.example.com/used?q=__B__'")
+    run(sandbox, "curl -sS -o /dev/null --path-as-is 'https://a.example.com/used/../x'")
+    entries = {entry["path"]: entry for entry in uses(server, sandbox)}
+    given, withheld = entries["/used"], entries["/used/../x"]
+    for entry in (given, withheld):
+        assert (entry["name"], entry["port"], entry["method"]) == ("a.example.com", 443, "GET")
+        assert (entry["reason"], entry["binding"]) == ("binding", "a")
+        assert entry["credentials"] == ["t", "b"]
+    assert (given["action"], given["status"]) == ("allow", 200)
+    assert withheld["action"] == "deny" and "path" in withheld["withheld"]
+    assert TOKEN not in json.dumps(entries) and "quoted" not in json.dumps(entries)
 
 
 def test_a_binding_that_is_deleted_gives_nothing_any_more(

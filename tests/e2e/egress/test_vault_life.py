@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from company import Authority, connection, echoing, header, made, run
+from company import Authority, connection, echoing, header, made, run, uses
 from internet import PRIVATE, PUBLIC, Internet, inside
 from opensandbox import SandboxSync
 from opensandbox.exceptions import SandboxApiException
@@ -153,6 +153,7 @@ def test_plain_http_gets_credentials_only_if_the_operator_says_so(
             server.start()
             said = run(sandbox, "curl -sS -w '%{http_code}' http://a.example.com/authorization")
             assert "plain HTTP" in said and said.endswith("403"), said
+            assert "plain HTTP" in uses(server, sandbox)[-1]["withheld"]
             sandbox.kill()
 
 
@@ -255,6 +256,8 @@ def test_secrets_come_from_where_the_operator_keeps_them(
             assert post(sandbox, body)[0] == 201
             said = run(sandbox, f"curl -sS -w '%{{http_code}}' {URL}/")
             assert said.endswith("502") and "operator-token" not in said
+            (entry,) = uses(server, sandbox)
+            assert (entry["action"], entry["withheld"]) == ("deny", "it cannot be had")
             sandbox.kill()
         assert len(echo.seen) == before
         assert "operator-token" not in server.log.read_text()

@@ -43,6 +43,15 @@ pub struct Decision {
     /// And what for, without the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// The names of the credentials that the request was to be given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub credentials: Vec<String>,
+    /// What the host answered whom they were given to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Why they were not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<String>,
     pub action: NetworkAction,
     #[serde(flatten)]
     pub reason: DecisionReason,

@@ -105,6 +105,14 @@ fn why(reason: &DecisionReason) -> String {
 }
 
 fn outcome(decision: &Decision) -> String {
+    if decision.protocol == DecisionProtocol::Credential {
+        let names = decision.credentials.join(", ");
+        return match (&decision.withheld, decision.status) {
+            (Some(why), _) => format!("{names} withheld: {why}"),
+            (None, Some(status)) => format!("{names} given, answered {status}"),
+            (None, None) => format!("{names} given, not answered"),
+        };
+    }
     let Some(end) = &decision.end else { return String::new() };
     let how = match (end.outcome, &end.cut_by) {
         (DecisionOutcome::Done, _) => "done".to_owned(),

@@ -1,6 +1,7 @@
 //! Giving requests the credentials that a vault has for them.
 
 use std::{
+    fmt,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -12,26 +13,79 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header, uri::P
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Full};
 
+use osb_core::Chain;
+
 use super::{Body, BoxError, Finish, Host, Refusal, Rules, Scheme};
-use crate::vault::{Armed, Found, Rewrite, Vault};
+use crate::{
+    Asked, By, CredentialOutcome, CredentialUse, Ruling, Verdict,
+    vault::{Armed, Found, Rewrite, Vault},
+};
+
+/// Hears of every use of credentials, and of every time that they were withheld.
+pub type Told = Arc<dyn Fn(Asked, Ruling) + Send + Sync>;
 
 /// Gives requests to one host the credentials that a vault binds to it.
-#[derive(Debug)]
 pub struct Credentials {
     vault: Arc<Vault>,
     host: Host,
+    told: Told,
 }
 
+/// An answer of our own: the request never came to its host.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unsent;
+
 impl Credentials {
-    pub fn new(vault: Arc<Vault>, host: Host) -> Self {
-        Self { vault, host }
+    pub fn new(vault: Arc<Vault>, host: Host, told: Told) -> Self {
+        Self { vault, host, told }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("host", &self.host).finish_non_exhaustive()
+    }
+}
+
+/// The credentials of one request. Whatever becomes of them is told, once.
+struct Use {
+    asked: Asked,
+    binding: Arc<str>,
+    names: Box<[Box<str>]>,
+    told: Option<Told>,
+    /// What is told if nothing else is.
+    otherwise: CredentialOutcome,
+}
+
+impl Use {
+    fn tell(&mut self, outcome: CredentialOutcome) {
+        let Some(told) = self.told.take() else { return };
+        let verdict = match outcome {
+            CredentialOutcome::Answered(_) | CredentialOutcome::Unanswered => Verdict::Allow,
+            CredentialOutcome::Withheld(_) => Verdict::Deny,
+        };
+        let names = std::mem::take(&mut self.names);
+        let credentials = Some(CredentialUse { names, outcome });
+        let asked = Asked { credentials, ..self.asked.clone() };
+        told(asked, Ruling { verdict, by: By::Binding(Arc::clone(&self.binding)) });
+    }
+
+    /// What is answered instead, and written down.
+    fn withheld(mut self, status: StatusCode, why: &'static str, message: String) -> Refusal {
+        self.tell(CredentialOutcome::Withheld(why));
+        Refusal::new(status, message)
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.tell(self.otherwise);
     }
 }
 
 #[async_trait]
 impl Rules for Credentials {
     async fn treat(&self, request: Request<Body>) -> Result<(Request<Body>, Finish), Refusal> {
-        let forbidden = |message: &str| Refusal::new(StatusCode::FORBIDDEN, message);
         let (mut parts, body) = request.into_parts();
         let active = self.vault.active();
         let scheme = match self.host.scheme {
@@ -39,31 +93,65 @@ impl Rules for Credentials {
             Scheme::Https => osb_api::egress::Scheme::Https,
         };
         let target = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let bound = match active.find(scheme, &self.host.name, &parts.method, target) {
+        let found = active.find(scheme, &self.host.name, &parts.method, target);
+        let (bound, withheld) = match found {
             Found::None => {
                 return Ok((Request::from_parts(parts, body), Box::new(|response| response)));
             }
-            Found::One(bound) => Arc::clone(bound),
-            Found::Ambiguous => return Err(forbidden("credential binding ambiguous")),
-            Found::Unsafe => {
-                let message = "the host may take this path for another one than it is bound to";
-                return Err(forbidden(message));
+            Found::One(bound) => (bound, None),
+            Found::Ambiguous(bound) => (bound, Some("credential binding ambiguous")),
+            Found::Unsafe(bound) => {
+                (bound, Some("the host may take this path for another one than it is bound to"))
             }
-            Found::Plain(_) => {
-                let message = "the operator does not release credentials over plain HTTP";
-                return Err(forbidden(message));
+            Found::Plain(bound) => {
+                (bound, Some("the operator does not release credentials over plain HTTP"))
             }
         };
-        let armed = bound.arm().await.map_err(|error| {
-            tracing::warn!(binding = bound.name(), %error, "a credential cannot be used");
-            Refusal::new(StatusCode::BAD_GATEWAY, error.to_string())
-        })?;
-        let rewrite = armed.request(&mut parts).map_err(|error| forbidden(&error.to_string()))?;
+        let mut used = Use {
+            asked: Asked::new(parts.method.as_str(), target),
+            binding: bound.name().into(),
+            names: bound.credentials().map(Into::into).collect(),
+            told: Some(Arc::clone(&self.told)),
+            otherwise: CredentialOutcome::Withheld("the request was broken off"),
+        };
+        if let Some(why) = withheld {
+            return Err(used.withheld(StatusCode::FORBIDDEN, why, why.to_owned()));
+        }
+        let armed = match bound.arm().await {
+            Ok(armed) => armed,
+            Err(error) => {
+                let chain = Chain(&error);
+                tracing::warn!(binding = bound.name(), error = %chain, "a credential cannot be had");
+                let why = "it cannot be had";
+                return Err(used.withheld(StatusCode::BAD_GATEWAY, why, error.to_string()));
+            }
+        };
+        let rewrite = match armed.request(&mut parts) {
+            Ok(rewrite) => rewrite,
+            Err(error) => {
+                let why = "the request cannot hold it";
+                return Err(used.withheld(StatusCode::FORBIDDEN, why, error.to_string()));
+            }
+        };
         let body = match rewrite {
-            Some(rewrite) => rewritten(&mut parts.headers, body, rewrite).await?,
+            Some(rewrite) => match rewritten(&mut parts.headers, body, rewrite).await {
+                Ok(body) => body,
+                Err(Refusal { status, message, .. }) => {
+                    return Err(used.withheld(status, "the body cannot hold it", message));
+                }
+            },
             None => body,
         };
-        let finish = Box::new(move |response| redacted(response, armed));
+        used.otherwise = CredentialOutcome::Unanswered;
+        let finish = Box::new(move |response: Response<Body>| {
+            used.tell(match response.extensions().get::<Unsent>() {
+                Some(Unsent) => {
+                    CredentialOutcome::Withheld("the host was not reached or not verified")
+                }
+                None => CredentialOutcome::Answered(response.status().as_u16()),
+            });
+            redacted(response, armed)
+        });
         Ok((Request::from_parts(parts, body), finish))
     }
 }

@@ -26,8 +26,9 @@ use tokio::{
 
 use super::{
     Body, Host, InterceptError, Refusal, Rules, Scheme,
+    credentials::Unsent,
     expect::await_leave,
-    peer::{HEAD_BYTES, HEADERS, Protocol, Upstream},
+    peer::{Failed, HEAD_BYTES, HEADERS, Protocol, Upstream},
 };
 use crate::Name;
 
@@ -130,7 +131,15 @@ impl Exchange {
             upgrade.write(request.headers_mut());
         }
         let failed = |message| Refusal::new(StatusCode::BAD_GATEWAY, message);
-        let mut response = self.upstream.send(request).await.map_err(failed)?;
+        let mut response = match self.upstream.send(request).await {
+            Ok(response) => response,
+            Err(Failed::Unanswered(message)) => return Err(failed(message)),
+            Err(Failed::Unsent(message)) => {
+                let mut response = refuse(&failed(message));
+                response.extensions_mut().insert(Unsent);
+                return Ok(finish(response));
+            }
+        };
 
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let agreed = switched.then(|| hyper::upgrade::on(&mut response));

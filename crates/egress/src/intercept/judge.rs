@@ -34,7 +34,7 @@ impl Judge {
     }
 
     fn refuse(&self, asked: &Asked, ruling: &Ruling, request: &Readings) -> Refusal {
-        let Asked { method, path } = asked;
+        let Asked { method, path, .. } = asked;
         let (why, rule) = match &ruling.by {
             By::Rule(rule) => (format!("the rule `{rule}` of the policy denies it"), Some(rule)),
             By::Operator(rule) => (format!("the operator's rule `{rule}` denies it"), Some(rule)),

@@ -121,6 +121,14 @@ impl Peer {
     }
 }
 
+/// Why there is no answer.
+pub(super) enum Failed {
+    /// The host has seen nothing of the request.
+    Unsent(String),
+    /// It may have.
+    Unanswered(String),
+}
+
 /// A connection to a host, opened when it is needed and again when it has ended.
 pub(super) struct Upstream {
     peer: Peer,
@@ -145,21 +153,28 @@ impl Upstream {
     }
 
     /// Sends a request and waits for the head of its answer.
-    pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, String> {
+    pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, Failed> {
         let name = &self.peer.host.name;
-        let failed = |error: hyper::Error| format!("{name} did not answer: {}", chain(&error));
+        let failed = |error: hyper::Error| {
+            Failed::Unanswered(format!("{name} did not answer: {}", chain(&error)))
+        };
         let same = repeat(&request);
-        let unsent = match self.try_send(request).await? {
+        let unsent = match self.try_send(request).await.map_err(Failed::Unsent)? {
             Ok(response) => return Ok(response),
             Err(unsent) => unsent,
         };
         // The host had ended the connection meanwhile, as it may. It knows of nothing, or of
         // something that it may hear twice: clients ask again in the same cases.
         let Unsent { mut error, kept } = unsent;
-        let Some(request) = error.take_message().or_else(|| same.filter(|_| kept)) else {
-            return Err(failed(error.into_error()));
+        let (request, unreached): (_, fn(String) -> Failed) = match error.take_message() {
+            Some(request) => (request, Failed::Unsent),
+            None => match same.filter(|_| kept) {
+                Some(request) => (request, Failed::Unanswered),
+                None => return Err(failed(error.into_error())),
+            },
         };
-        self.try_send(request).await?.map_err(|unsent| failed(unsent.error.into_error()))
+        let again = self.try_send(request).await.map_err(unreached)?;
+        again.map_err(|unsent| failed(unsent.error.into_error()))
     }
 
     async fn try_send(

@@ -25,7 +25,10 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::task::TaskTracker;
 
 use super::*;
-use crate::vault::{Scope, Vault};
+use crate::{
+    By, CredentialOutcome, Verdict,
+    vault::{Scope, Vault},
+};
 
 const HOST: &str = "api.example.com";
 
@@ -369,7 +372,10 @@ async fn credentials_are_put_in_on_the_way_out_and_taken_out_on_the_way_back() {
     let service = service(&[b"http/1.1"], HOST).await;
     let mut client = Client::new(&service, true);
     let host = Host { name: Name::parse(HOST).unwrap(), port: 443, scheme: Scheme::Https };
-    client.rules = Arc::new(Credentials::new(vault(), host));
+    let told = Arc::<std::sync::Mutex<Vec<_>>>::default();
+    let heard = told.clone();
+    let tell = Arc::new(move |asked, ruling| told.lock().unwrap().push((asked, ruling)));
+    client.rules = Arc::new(Credentials::new(vault(), host.clone(), tell.clone()));
     let mut sender = client.http1().await;
     let ask = |path: &str| {
         let mut ask = request(Method::POST, HOST, path, r#"{"key": "__KEY__"}"#);
@@ -390,4 +396,33 @@ async fn credentials_are_put_in_on_the_way_out_and_taken_out_on_the_way_back() {
     sender.ready().await.unwrap();
     let response = sender.send_request(request(Method::OPTIONS, HOST, "/a", "")).await.unwrap();
     assert_eq!(self::text(response).await.1, "OPTIONS /a  0");
+    // A path that may be another one, and a host that nobody trusts.
+    sender.ready().await.unwrap();
+    let response = sender.send_request(ask("/a/../b")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    let mut client = Client::new(&service, false);
+    client.rules = Arc::new(Credentials::new(vault(), host, tell));
+    let response = client.http1().await.send_request(ask("/x")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
+
+    let heard = std::mem::take(&mut *heard.lock().unwrap());
+    let heard: Vec<_> = heard
+        .iter()
+        .map(|(asked, ruling)| {
+            let used = asked.credentials.as_ref().unwrap();
+            assert_eq!((&*used.names, &ruling.by), (&["c".into()][..], &By::Binding("b".into())));
+            (&*asked.path, ruling.verdict, used.outcome)
+        })
+        .collect();
+    let unsafe_path = "the host may take this path for another one than it is bound to";
+    let unverified = "the host was not reached or not verified";
+    assert_eq!(
+        heard,
+        [
+            ("/backwards", Verdict::Allow, CredentialOutcome::Answered(200)),
+            ("/echo", Verdict::Allow, CredentialOutcome::Answered(200)),
+            ("/a/../b", Verdict::Deny, CredentialOutcome::Withheld(unsafe_path)),
+            ("/x", Verdict::Deny, CredentialOutcome::Withheld(unverified)),
+        ]
+    );
 }

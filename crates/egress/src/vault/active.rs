@@ -35,10 +35,10 @@ pub enum Found<'a> {
     /// Nobody's: it is passed on as it is.
     None,
     One(&'a Arc<Bound>),
-    /// Those of several bindings, so it gets none and goes nowhere.
-    Ambiguous,
-    /// A server may take the path for another one than a binding is for: it goes nowhere.
-    Unsafe,
+    /// Those of several bindings, of which this is one, so it gets none and goes nowhere.
+    Ambiguous(&'a Arc<Bound>),
+    /// A server may take the path for another one than the binding is for: it goes nowhere.
+    Unsafe(&'a Arc<Bound>),
     /// The binding is for plain HTTP, and the operator no longer releases secrets there: it goes
     /// nowhere.
     Plain(&'a Arc<Bound>),
@@ -102,7 +102,7 @@ impl Active {
         }
         let undotted = path::undotted(path);
         if path::is_doubtful(&undotted) {
-            return Found::Unsafe;
+            return Found::Unsafe(bound);
         }
         // A server that leaves out a dot or decodes a slash before it looks must come to the same.
         let comes_to_the_same = |path: &str| {
@@ -111,7 +111,7 @@ impl Active {
         };
         let same = comes_to_the_same(&undotted)
             && path::slashed(&undotted).is_none_or(|slashed| comes_to_the_same(&slashed));
-        if same { Found::One(bound) } else { Found::Unsafe }
+        if same { Found::One(bound) } else { Found::Unsafe(bound) }
     }
 
     /// A bound host that would no longer be allowed, if `allows` decided.
@@ -147,7 +147,11 @@ impl Active {
 fn one<'a>(mut all: impl Iterator<Item = &'a Arc<Bound>>) -> Found<'a> {
     let Some(first) = all.next() else { return Found::None };
     // A binding may have two wildcards for one host.
-    if all.all(|other| Arc::ptr_eq(first, other)) { Found::One(first) } else { Found::Ambiguous }
+    if all.all(|other| Arc::ptr_eq(first, other)) {
+        Found::One(first)
+    } else {
+        Found::Ambiguous(first)
+    }
 }
 
 impl Bound {
@@ -188,6 +192,11 @@ impl Bound {
 
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The names of the credentials that it gives.
+    pub fn credentials(&self) -> impl Iterator<Item = &str> {
+        self.credentials.iter().map(|held| held.name.as_str())
     }
 
     /// Fetches the secrets that are not at hand, and makes the binding ready for requests.

@@ -15,7 +15,9 @@ use osb_api::{
     egress as wire,
     lifecycle::{NetworkAction, Time},
 };
-use osb_egress::{By, Decision, End, Ending, Follow, Guarded, Protocol, Ruling, Verdict};
+use osb_egress::{
+    By, CredentialOutcome, Decision, End, Ending, Follow, Guarded, Protocol, Ruling, Verdict,
+};
 
 use crate::{app::App, error::ApiError, extract::Id, query};
 
@@ -64,6 +66,13 @@ fn line(decision: &Decision) -> Bytes {
 
 fn show(decision: &Decision) -> wire::Decision {
     let what = &decision.what;
+    let used = what.request.as_ref().and_then(|request| request.credentials.as_ref());
+    let (status, withheld) = match used.map(|used| used.outcome) {
+        Some(CredentialOutcome::Answered(status)) => (Some(status), None),
+        Some(CredentialOutcome::Withheld(why)) => (None, Some(why.to_owned())),
+        Some(CredentialOutcome::Unanswered) | None => (None, None),
+    };
+    let names = used.into_iter().flat_map(|used| &used.names);
     wire::Decision {
         number: decision.number,
         at: Time(decision.at),
@@ -79,6 +88,9 @@ fn show(decision: &Decision) -> wire::Decision {
         port: what.port,
         method: what.request.as_ref().map(|request| request.method.to_string()),
         path: what.request.as_ref().map(|request| request.path.to_string()),
+        credentials: names.map(ToString::to_string).collect(),
+        status,
+        withheld,
         action: match decision.ruling.verdict {
             Verdict::Allow => NetworkAction::Allow,
             Verdict::Deny => NetworkAction::Deny,

@@ -79,7 +79,7 @@ fn request(method: &str, path: &str) -> String {
 
 fn requests(house: &TestHouse) -> Vec<(String, Ruling)> {
     let all = house.door.recent().into_iter().filter_map(|Decision { what, ruling, .. }| {
-        let Asked { method, path } = what.request?;
+        let Asked { method, path, .. } = what.request?;
         Some((format!("{method} {path}"), ruling))
     });
     all.collect()

@@ -20,8 +20,8 @@ fn find(active: &Active, scheme: Scheme, host: &str, method: &Method, target: &s
     match active.find(scheme, &Name::parse(host).unwrap(), method, target) {
         Found::None => "none".to_owned(),
         Found::One(bound) => bound.name().to_owned(),
-        Found::Ambiguous => "ambiguous".to_owned(),
-        Found::Unsafe => "unsafe".to_owned(),
+        Found::Ambiguous(_) => "ambiguous".to_owned(),
+        Found::Unsafe(_) => "unsafe".to_owned(),
         Found::Plain(_) => "plain".to_owned(),
     }
 }
