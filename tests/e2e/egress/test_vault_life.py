@@ -268,11 +268,12 @@ def holds(place: pathlib.Path) -> list[pathlib.Path]:
     """The files below that hold the secret, as it is or in base64."""
     secret = re.compile(b"|".join([SECRET.encode(), b"bjN2ZXItczMzbi1hZ2Fpb"]))
     found = []
-    for path in place.rglob("*"):
-        # What is being removed may be gone when we look.
-        with contextlib.suppress(FileNotFoundError):
-            if path.is_file() and not path.is_symlink() and secret.search(path.read_bytes()):
-                found.append(path)
+    # What is being removed may be gone when we look, and `walk` does not mind.
+    for directory, _, names in os.walk(place):
+        for path in (pathlib.Path(directory, name) for name in names):
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file() and not path.is_symlink() and secret.search(path.read_bytes()):
+                    found.append(path)
     return found
 
 
