@@ -71,7 +71,11 @@ async fn answer_query(door: &Door, query: &Query) -> Vec<u8> {
         return known;
     }
     let policy = door.policy();
-    let ruling = policy.name(name);
+    let mut ruling = policy.name(name);
+    // The names of addresses that are not to be reached are not told either.
+    if let (Verdict::Allow, Some(address)) = (ruling.verdict, query.reversed()) {
+        ruling = policy.address(address, RESOLVER);
+    }
     if ruling.verdict == Verdict::Deny {
         note(door, Some(name), ruling);
         return plain(Code::NoSuchName);

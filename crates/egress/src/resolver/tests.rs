@@ -72,6 +72,18 @@ async fn an_address_that_stands_for_a_name_leads_back_to_it() {
 }
 
 #[tokio::test]
+async fn an_address_that_is_not_to_be_reached_has_no_name() {
+    let house = TestHouse::start(policy(r#"{"defaultAction":"allow"}"#)).await;
+    let nibbles = "0.".repeat(29);
+    for guarded in ["1.0.0.10.in-addr.arpa", &format!("1.{nibbles}d.f.ip6.arpa")] {
+        assert_eq!(reply(&house, guarded, kind::PTR).await.code, Code::NoSuchName as u8);
+    }
+    assert_eq!(house.resolver.asked(), []);
+    reply(&house, "1.1.1.1.in-addr.arpa", kind::PTR).await;
+    assert_eq!(house.resolver.asked(), [("1.1.1.1.in-addr.arpa".to_owned(), kind::PTR)]);
+}
+
+#[tokio::test]
 async fn long_names_and_many_names_below_a_domain_are_refused() {
     refused_below(only(&["*.w.test"])).await;
     let gets = r#"{"egress":[{"action":"allow","target":"*.w.test","methods":["GET"]}]}"#;
