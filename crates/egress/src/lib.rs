@@ -13,6 +13,8 @@ mod dns;
 mod door;
 mod egress;
 mod extra_ca;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 mod guard;
 mod intercept;
 mod limits;
