@@ -28,7 +28,7 @@ READ = {"action": "allow", "target": HOST, "methods": ["GET"], "paths": ["/repos
 @pytest.fixture(scope="module")
 def trusting(world: Internet, authority: Any, echo: Any) -> Iterator[Server]:
     """A server that trusts the host."""
-    os.environ["SSL_CERT_FILE"] = str(authority / "cert.pem")
+    os.environ["SSL_CERT_FILE"] = str(authority.certificate)
     try:
         with inside(world.home), serving("--config", str(world.config)) as server:
             del os.environ["SSL_CERT_FILE"]
