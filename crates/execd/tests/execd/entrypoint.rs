@@ -121,8 +121,10 @@ async fn signals_reach_the_entrypoint_and_what_it_started() {
 async fn commands_are_asked_to_end_when_the_entrypoint_has_ended() {
     let script = "while [ ! -e end ]; do sleep 0.01; done; exit 9";
     let mut sandbox = Sandbox::start(&["sh", "-c", script]);
-    let stubborn = sandbox.run("trap '' TERM; touch end; while :; do sleep 0.01; done");
-    let polite = sandbox.run("trap 'echo asked; exit 4' TERM; while :; do sleep 0.01; done");
+    let stubborn = "trap '' TERM; while [ ! -e listens ]; do sleep 0.01; done; touch end
+        while :; do sleep 0.01; done";
+    let polite = "trap 'echo asked; exit 4' TERM; touch listens; while :; do sleep 0.01; done";
+    let (stubborn, polite) = (sandbox.run(stubborn), sandbox.run(polite));
     let (stubborn, polite) = tokio::join!(stubborn, polite);
     assert_eq!((outcome(&stubborn), outcome(&polite)), ("-1", "4"));
     assert_eq!(crate::daemon::stdout(&polite), ["asked"]);
