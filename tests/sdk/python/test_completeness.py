@@ -22,6 +22,9 @@ def test_no_method_is_without_a_test(server, kind: str, service: str):
     if service == "files as another user":
         # Making the client for the other user is a method of the plain one.
         offered.remove("with_identity")
+    if service == "vault":
+        # One service of the client has both. What is about the policy, the sandbox itself offers.
+        offered -= {"get_policy", "patch_rules", "delete_rules"}
     called = {method for who, what, method in CALLED if (who, what) == (kind, service)}
     assert len(offered) > 0
     assert offered - called == set()
