@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import threading
@@ -21,23 +22,45 @@ class Witness:
     def __init__(self, namespace: str) -> None:
         with inside(namespace):
             self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(EVERYTHING))
-        self.socket.settimeout(0.2)
-        #: How many packets came for whom: an address and a port, or none if there is none.
-        self.packets: Counter[tuple[str, int | None]] = Counter()
-        #: The questions for names, as they were asked.
-        self.questions: Counter[str] = Counter()
-        #: Everything that was sent in the clear, or not so.
-        self.heard = bytearray()
+        self.socket.setblocking(False)
+        self.counted: Counter[tuple[str, int | None]] = Counter()
+        self.asked: Counter[str] = Counter()
+        self.bytes = bytearray()
+        self.looking = threading.Lock()
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.watch, daemon=True)
 
+    @property
+    def packets(self) -> Counter[tuple[str, int | None]]:
+        """How many packets came for whom: an address and a port, or none if there is none."""
+        self.look()
+        return self.counted.copy()
+
+    @property
+    def questions(self) -> Counter[str]:
+        """The questions for names, as they were asked."""
+        self.look()
+        return self.asked.copy()
+
+    @property
+    def heard(self) -> bytearray:
+        """Everything that was sent in the clear, or not so."""
+        self.look()
+        return self.bytes
+
     def everything(self) -> int:
         """How much programs have sent. What has no port is the kernel's, such as its search for routers."""
-        return sum(count for (_, port), count in self.packets.copy().items() if port is not None)
+        return sum(count for (_, port), count in self.packets.items() if port is not None)
 
     def watch(self) -> None:
         while not self.ended.is_set():
-            with contextlib.suppress(TimeoutError):
+            select.select([self.socket], [], [], 0.2)
+            self.look()
+
+    def look(self) -> None:
+        """Counts all that has come until now."""
+        with self.looking, contextlib.suppress(BlockingIOError):
+            while True:
                 packet, (_, protocol, kind, *_) = self.socket.recvfrom(1 << 16)
                 if kind != OUTGOING and protocol in (IPV4, IPV6):
                     self.see(packet, protocol)
@@ -50,10 +73,10 @@ class Witness:
         port = None
         if kind in (socket.IPPROTO_TCP, socket.IPPROTO_UDP):
             port = struct.unpack_from("!H", packet, start + 2)[0]
-        self.packets[to, port] += 1
-        self.heard += packet[start:]
+        self.counted[to, port] += 1
+        self.bytes += packet[start:]
         if kind == socket.IPPROTO_UDP and port == 53:
-            self.questions[name_of(packet[start + 20 :])] += 1
+            self.asked[name_of(packet[start + 20 :])] += 1
 
 
 def name_of(question: bytes) -> str:
