@@ -7,6 +7,7 @@
 
 mod edit;
 pub(crate) mod range;
+pub(crate) mod readings;
 mod requests;
 pub(crate) mod rules;
 pub(crate) mod target;
@@ -19,7 +20,7 @@ use osb_api::lifecycle::{NetworkAction, NetworkPolicy, NetworkRule};
 
 pub use self::{
     edit::{merge, remove},
-    requests::Readings,
+    readings::Readings,
     target::BadTarget,
 };
 use self::{

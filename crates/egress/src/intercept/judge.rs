@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use osb_api::lifecycle::{NetworkAction, NetworkRule};
 use serde_json::json;
@@ -18,6 +18,7 @@ use super::{Body, BoxError, Credentials, Finish, Host, Refusal, Rules};
 use crate::{
     Asked, By, Protocol, Readings, Ruling, Verdict,
     passage::{Asking, Passage},
+    policy::readings::remove_overrides,
 };
 
 /// Lets pass what the policy allows of what is asked on a connection, with the credentials that a
@@ -82,6 +83,7 @@ impl Rules for Judge {
         if ruling.verdict == Verdict::Deny {
             return Err(self.refuse(&asked, &ruling, &readings));
         }
+        let body = if body.is_end_stream() { body } else { Trailed(body).boxed_unsync() };
         let request = Request::from_parts(parts, body);
         let (request, finish): (_, Finish) = match &self.credentials {
             Some(credentials) => credentials.treat(request).await?,
@@ -128,6 +130,34 @@ impl http_body::Body for Answering {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+/// What a request sends, without trailers that would make another one of it.
+struct Trailed(Body);
+
+impl http_body::Body for Trailed {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.0).poll_frame(cx).map_ok(|mut frame| {
+            if let Some(trailers) = frame.trailers_mut() {
+                remove_overrides(trailers);
+            }
+            frame
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
     }
 }
 

@@ -4,61 +4,15 @@
 //! parameters, some take the method from a header. A rule that allows must fit a request in every
 //! way in which it may be read, a rule that denies in one of them.
 
-use std::borrow::Cow;
-
-use http::{HeaderMap, request::Parts};
-use percent_encoding::percent_decode;
-
-use super::target::BadTarget;
-use crate::{
-    Verdict,
-    vault::path::{PathPattern, is_doubtful},
+use super::{
+    readings::{Readings, decoded, is_malformed, normal},
+    target::BadTarget,
 };
+use crate::{Verdict, vault::path::PathPattern};
 
 const MOST_METHODS: usize = 16;
 const MOST_PATHS: usize = 64;
 const LONGEST_PATH: usize = 1024;
-/// What some servers take for the method instead, and for the path.
-const OTHER_METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
-const OTHER_PATH: [&str; 2] = ["x-original-url", "x-rewrite-url"];
-
-/// A request in every way in which a server may read it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Readings {
-    methods: Vec<String>,
-    /// `None` if nobody can be sure what it asks for.
-    paths: Option<Vec<Vec<u8>>>,
-}
-
-impl Readings {
-    pub fn of(request: &Parts) -> Self {
-        let path = request.uri.path_and_query().map_or("/", http::uri::PathAndQuery::path);
-        Self::new(request.method.as_str(), path, &request.headers)
-    }
-
-    pub fn new(method: &str, path: &str, headers: &HeaderMap) -> Self {
-        let mut methods: Vec<String> = vec![method.to_owned()];
-        methods
-            .extend(said(headers, &OTHER_METHOD).map(|method| method.trim().to_ascii_uppercase()));
-        let mut paths = readings(path);
-        for other in said(headers, &OTHER_PATH) {
-            let path = other.trim().split(['?', '#']).next().unwrap_or_default();
-            paths = paths.zip(readings(path)).map(|(all, more)| [all, more].concat());
-        }
-        Self { methods, paths }
-    }
-
-    /// Whether nobody can be sure what it asks for.
-    pub fn is_ambiguous(&self) -> bool {
-        self.paths.is_none()
-    }
-}
-
-/// What headers say. What is no text fits no rule that allows.
-fn said(headers: &HeaderMap, names: &'static [&'static str]) -> impl Iterator<Item = String> {
-    let values = names.iter().flat_map(|name| headers.get_all(*name));
-    values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
-}
 
 /// What of the requests to a host a rule is about.
 #[derive(Debug)]
@@ -82,19 +36,19 @@ impl Requests {
         let Self { methods, paths } = self;
         match verdict {
             Verdict::Allow => {
-                methods
-                    .as_ref()
-                    .is_none_or(|known| request.methods.iter().all(|method| known.contains(method)))
-                    && paths.as_ref().is_none_or(|patterns| {
-                        let fits = |path: &Vec<u8>| patterns.iter().any(|known| known.allows(path));
-                        request.paths.as_ref().is_some_and(|paths| paths.iter().all(fits))
-                    })
+                methods.as_ref().is_none_or(|known| {
+                    let fits = |method: &String| known.contains(method);
+                    request.methods.as_ref().is_some_and(|methods| methods.iter().all(fits))
+                }) && paths.as_ref().is_none_or(|patterns| {
+                    let fits = |path: &Vec<u8>| patterns.iter().any(|known| known.allows(path));
+                    request.paths.as_ref().is_some_and(|paths| paths.iter().all(fits))
+                })
             }
             Verdict::Deny => {
                 methods.as_ref().is_none_or(|known| {
                     let same =
                         |method: &String| known.iter().any(|it| it.eq_ignore_ascii_case(method));
-                    request.methods.iter().any(same)
+                    request.methods.as_ref().is_none_or(|methods| methods.iter().any(same))
                 }) && paths.as_ref().is_none_or(|patterns| {
                     let fits = |path: &Vec<u8>| patterns.iter().any(|known| known.denies(path));
                     request.paths.as_ref().is_none_or(|paths| paths.iter().any(fits))
@@ -166,89 +120,10 @@ impl Pattern {
     }
 }
 
-/// The ways in which a path may be read; `None` if it was made to be read differently.
-fn readings(path: &str) -> Option<Vec<Vec<u8>>> {
-    if is_doubtful(path) || is_malformed(path) {
-        return None;
-    }
-    let once = decoded(path.as_bytes()).into_owned();
-    let mut wholly = once.clone();
-    // Each time it becomes shorter.
-    while let Cow::Owned(shorter) = decoded(&wholly) {
-        wholly = shorter;
-    }
-    let text = std::str::from_utf8(&wholly).ok()?;
-    if text.chars().any(char::is_control) || is_doubtful(text) {
-        return None;
-    }
-    let mut all = vec![normal(path), once, wholly];
-    let simpler: Vec<_> = all.iter().map(|reading| simple(reading)).collect();
-    all.extend(simpler);
-    all.sort_unstable();
-    all.dedup();
-    Some(all)
-}
-
-/// Without what some servers overlook: parameters, slashes that repeat, and all that follows what
-/// ends a path.
-fn simple(path: &[u8]) -> Vec<u8> {
-    let path = path.split(|byte| b"?#".contains(byte)).next().unwrap_or_default();
-    let mut simple = Vec::with_capacity(path.len());
-    let mut parameter = false;
-    for &byte in path {
-        match byte {
-            b'/' if simple.last() == Some(&b'/') => parameter = false,
-            b'/' => {
-                parameter = false;
-                simple.push(byte);
-            }
-            b';' => parameter = true,
-            _ if parameter => {}
-            _ => simple.push(byte),
-        }
-    }
-    simple
-}
-
-/// With everything decoded that means the same in every path (RFC 3986, 6.2.2.2), and the rest in
-/// capital letters.
-fn normal(path: &str) -> Vec<u8> {
-    let mut normal = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        rest = after;
-        let byte = if first == b'%' { after.get(..2).and_then(hexadecimal) } else { None };
-        match byte {
-            Some(byte) => {
-                rest = after.get(2..).unwrap_or_default();
-                if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-                    normal.push(byte);
-                } else {
-                    normal.extend_from_slice(format!("%{byte:02X}").as_bytes());
-                }
-            }
-            None => normal.push(first),
-        }
-    }
-    normal
-}
-
-fn decoded(path: &[u8]) -> Cow<'_, [u8]> {
-    percent_decode(path).into()
-}
-
-fn is_malformed(path: &str) -> bool {
-    path.split('%').skip(1).any(|rest| rest.as_bytes().get(..2).and_then(hexadecimal).is_none())
-}
-
-fn hexadecimal(digits: &[u8]) -> Option<u8> {
-    let digits = std::str::from_utf8(digits).ok()?;
-    let are_digits = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    are_digits.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
-}
-
 #[cfg(test)]
 mod tests {
+    use http::{HeaderMap, HeaderName};
+
     use super::*;
 
     fn request(method: &str, path: &str) -> Readings {
@@ -342,6 +217,59 @@ mod tests {
         assert!(!rule.fits(Verdict::Allow, &Readings::new("POST", "/public", &headers)));
         let rule = about(&[], &["/admin"]);
         assert!(rule.fits(Verdict::Deny, &Readings::new("POST", "/public", &headers)));
+    }
+
+    #[test]
+    fn a_rule_that_denies_is_not_passed_by_in_other_words() {
+        let deny = about(&["DELETE"], &[]);
+        let named = |name: &'static str, value: &str| {
+            HeaderMap::from_iter([(HeaderName::from_static(name), value.parse().unwrap())])
+        };
+        for (name, value) in [
+            ("x_http_method_override", "DELETE"),
+            ("x.http.method_override", "DELETE"),
+            ("x-original-method", "DELETE"),
+            ("x-method", "delete"),
+            ("x-http-method-override", "DELETE,"),
+            ("x-http-method-override", "GET, DELETE"),
+            ("x-http-method-override", "\"DELETE\""),
+            ("x-http-method-override", "DELETE;x"),
+            ("x-http-method-override", ""),
+        ] {
+            let request = Readings::new("GET", "/", &named(name, value));
+            assert!(deny.fits(Verdict::Deny, &request), "{name}: {value}");
+            assert!(!about(&["GET"], &[]).fits(Verdict::Allow, &request), "{name}: {value}");
+        }
+        let harmless = Readings::new("GET", "/", &named("x-http-method-override", "POST"));
+        assert!(!deny.fits(Verdict::Deny, &harmless));
+
+        let deny = about(&[], &["/admin"]);
+        let allow = about(&[], &["/public*", "/peer*", "//*"]);
+        for path in ["//a.test/admin", "///a.test/admin", "/%2fa.test/admin", "//a.test//admin?x"] {
+            assert!(deny.fits(Verdict::Deny, &request("GET", path)), "{path}");
+            assert!(!allow.fits(Verdict::Allow, &request("GET", path)), "{path}");
+        }
+        for (name, value) in [
+            ("x_original_url", "/admin"),
+            ("x-original-uri", "/admin"),
+            ("x-forwarded-uri", "/admin?x"),
+            ("x-original-url", "https://a.test/admin"),
+            ("x-original-url", "//a.test/admin"),
+            ("x-original-url", "admin"),
+            ("x-original-url", "/public, /admin"),
+            ("x-original-url", ""),
+        ] {
+            let request = Readings::new("GET", "/public", &named(name, value));
+            assert!(deny.fits(Verdict::Deny, &request), "{name}: {value}");
+            assert!(!allow.fits(Verdict::Allow, &request), "{name}: {value}");
+        }
+        let request = Readings::new("GET", "/public", &named("x-original-url", "/publicly"));
+        assert!(!deny.fits(Verdict::Deny, &request) && allow.fits(Verdict::Allow, &request));
+        let mut many = HeaderMap::new();
+        for _ in 0..5 {
+            many.append("x-method", "GET".parse().unwrap());
+        }
+        assert!(Readings::new("GET", "/", &many).is_ambiguous());
     }
 
     #[test]

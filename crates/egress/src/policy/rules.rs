@@ -8,7 +8,8 @@ use osb_api::lifecycle::NetworkRule;
 
 use super::{
     range::{Range, cut},
-    requests::{Readings, Requests},
+    readings::Readings,
+    requests::Requests,
     target::{BadTarget, Target},
 };
 use crate::{Name, Verdict, guard::Block};

@@ -208,3 +208,16 @@ async fn rules_about_requests_are_not_passed_by_through_an_address() {
     let said = ask(&mut stream, &request("POST"), "}\n").await;
     assert!(said.contains("`POST a.test`"), "{said}");
 }
+
+#[tokio::test]
+async fn trailers_make_no_other_request() {
+    let trailers = ["x-checksum", "x-http-method-override", "x_original_url"];
+    let trailers = trailers.map(|name| (http::HeaderName::from_static(name), "/admin".parse()));
+    let trailers = trailers.into_iter().map(|(name, value)| (name, value.unwrap())).collect();
+    let frames = [Ok(Frame::data(Bytes::from("text"))), Ok(Frame::trailers(trailers))];
+    let body = Trailed(StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync());
+    let whole = body.collect().await.unwrap();
+    let names: Vec<_> = whole.trailers().unwrap().keys().map(http::HeaderName::as_str).collect();
+    assert_eq!(names, ["x-checksum"]);
+    assert_eq!(whole.to_bytes(), "text");
+}

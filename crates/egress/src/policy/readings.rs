@@ -1,0 +1,192 @@
+//! The ways in which servers may read a request.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName, request::Parts};
+use percent_encoding::percent_decode;
+
+use crate::vault::path::is_doubtful;
+
+/// What some servers take for the method instead, and for the path.
+const OTHER_METHOD: [&str; 5] = [
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    "x-original-method",
+    "x-method",
+];
+const OTHER_PATH: [&str; 5] =
+    ["x-original-url", "x-rewrite-url", "x-original-uri", "x-rewrite-uri", "x-forwarded-uri"];
+/// Nobody honest says it more often.
+const MOST_OTHERS: usize = 4;
+
+/// A request in every way in which a server may read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Readings {
+    /// `None` if nobody can be sure what it asks for.
+    pub(super) methods: Option<Vec<String>>,
+    pub(super) paths: Option<Vec<Vec<u8>>>,
+}
+
+impl Readings {
+    pub fn of(request: &Parts) -> Self {
+        let path = request.uri.path_and_query().map_or("/", http::uri::PathAndQuery::path);
+        Self::new(request.method.as_str(), path, &request.headers)
+    }
+
+    pub fn new(method: &str, path: &str, headers: &HeaderMap) -> Self {
+        let methods = said(headers, &OTHER_METHOD).and_then(|others| {
+            let others = others.into_iter().map(other_method);
+            [Some(method.to_owned())].into_iter().chain(others).collect()
+        });
+        let paths = said(headers, &OTHER_PATH).and_then(|others| {
+            let mut paths = readings(path)?;
+            for other in others {
+                paths.extend(other_path(other)?);
+            }
+            Some(paths)
+        });
+        Self { methods, paths }
+    }
+
+    /// Whether nobody can be sure what it asks for.
+    pub fn is_ambiguous(&self) -> bool {
+        self.methods.is_none() || self.paths.is_none()
+    }
+}
+
+/// Removes what some servers would take for the method or the path. Trailers come too late to be
+/// judged, and some servers add them to the headers.
+pub(crate) fn remove_overrides(trailers: &mut HeaderMap) {
+    let names: Vec<HeaderName> = trailers.keys().cloned().collect();
+    for name in names {
+        if is_one_of(&name, &OTHER_METHOD) || is_one_of(&name, &OTHER_PATH) {
+            trailers.remove(name);
+        }
+    }
+}
+
+/// What headers of these names say; `None` if that is too much, or no text.
+fn said<'a>(headers: &'a HeaderMap, names: &[&str]) -> Option<Vec<&'a str>> {
+    let values = headers.iter().filter(|(name, _)| is_one_of(name, names));
+    let values = values.take(MOST_OTHERS + 1).map(|(_, value)| value.to_str().ok().map(str::trim));
+    values.collect::<Option<Vec<_>>>().filter(|values| values.len() <= MOST_OTHERS)
+}
+
+/// To many servers `_` in a name is `-`, and to some every other sign is.
+fn is_one_of(name: &HeaderName, names: &[&str]) -> bool {
+    let same = |one: u8, other: u8| one == other || other == b'-' && !one.is_ascii_alphanumeric();
+    let is_it = |known: &&str| {
+        let name = name.as_str();
+        name.len() == known.len() && name.bytes().zip(known.bytes()).all(|(a, b)| same(a, b))
+    };
+    names.iter().any(is_it)
+}
+
+/// A list, or something in quotes, servers read differently.
+fn other_method(value: &str) -> Option<String> {
+    let is_plain = value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    (is_plain && !value.is_empty()).then(|| value.to_ascii_uppercase())
+}
+
+/// Servers read differently what is no path alone: an address with its host, a list, something in
+/// quotes, a path that is relative to another.
+fn other_path(value: &str) -> Option<Vec<Vec<u8>>> {
+    let path = value.split(['?', '#']).next().unwrap_or_default();
+    let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b",\"'".contains(&byte));
+    let is_whole = path.starts_with('/') && !path.starts_with("//");
+    if is_plain && is_whole { readings(path) } else { None }
+}
+
+/// The ways in which a path may be read; `None` if it was made to be read differently.
+fn readings(path: &str) -> Option<Vec<Vec<u8>>> {
+    if is_doubtful(path) || is_malformed(path) {
+        return None;
+    }
+    let once = decoded(path.as_bytes()).into_owned();
+    let mut wholly = once.clone();
+    // Each time it becomes shorter.
+    while let Cow::Owned(shorter) = decoded(&wholly) {
+        wholly = shorter;
+    }
+    let text = std::str::from_utf8(&wholly).ok()?;
+    if text.chars().any(char::is_control) || is_doubtful(text) {
+        return None;
+    }
+    let mut all = vec![normal(path), once, wholly];
+    let hostless: Vec<_> = all.iter().filter_map(|reading| without_host(reading)).collect();
+    all.extend(hostless);
+    let simpler: Vec<_> = all.iter().map(|reading| simple(reading)).collect();
+    all.extend(simpler);
+    all.sort_unstable();
+    all.dedup();
+    Some(all)
+}
+
+/// What follows two slashes is a host to some, and the path begins after it.
+fn without_host(path: &[u8]) -> Option<Vec<u8>> {
+    let rest = path.strip_prefix(b"//")?;
+    let host = rest.iter().position(|byte| *byte != b'/').unwrap_or(rest.len());
+    let rest = rest.get(host..).unwrap_or_default();
+    let end = rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len());
+    let rest = rest.get(end..).unwrap_or_default();
+    Some(if rest.starts_with(b"/") { rest.to_vec() } else { [b"/", rest].concat() })
+}
+
+/// Without what some servers overlook: parameters, slashes that repeat, and all that follows what
+/// ends a path.
+fn simple(path: &[u8]) -> Vec<u8> {
+    let path = path.split(|byte| b"?#".contains(byte)).next().unwrap_or_default();
+    let mut simple = Vec::with_capacity(path.len());
+    let mut parameter = false;
+    for &byte in path {
+        match byte {
+            b'/' if simple.last() == Some(&b'/') => parameter = false,
+            b'/' => {
+                parameter = false;
+                simple.push(byte);
+            }
+            b';' => parameter = true,
+            _ if parameter => {}
+            _ => simple.push(byte),
+        }
+    }
+    simple
+}
+
+/// With everything decoded that means the same in every path (RFC 3986, 6.2.2.2), and the rest in
+/// capital letters.
+pub(super) fn normal(path: &str) -> Vec<u8> {
+    let mut normal = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        let byte = if first == b'%' { after.get(..2).and_then(hexadecimal) } else { None };
+        match byte {
+            Some(byte) => {
+                rest = after.get(2..).unwrap_or_default();
+                if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                    normal.push(byte);
+                } else {
+                    normal.extend_from_slice(format!("%{byte:02X}").as_bytes());
+                }
+            }
+            None => normal.push(first),
+        }
+    }
+    normal
+}
+
+pub(super) fn decoded(path: &[u8]) -> Cow<'_, [u8]> {
+    percent_decode(path).into()
+}
+
+pub(super) fn is_malformed(path: &str) -> bool {
+    path.split('%').skip(1).any(|rest| rest.as_bytes().get(..2).and_then(hexadecimal).is_none())
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u8> {
+    let digits = std::str::from_utf8(digits).ok()?;
+    let are_digits = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    are_digits.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
+}
