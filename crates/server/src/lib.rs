@@ -33,7 +33,10 @@ mod view;
 
 pub use config::{AuthMode, Config, ConfigError, KeyConfig, Overrides, PublicHost, RawConfig};
 pub use key::ApiKeySource;
-pub use osb_egress::{Operator, OperatorError, RawOperator, Settings as EgressSettings};
+pub use osb_egress::{
+    Operator, OperatorError, Policy as EgressPolicy, PolicyError, RawOperator,
+    Settings as EgressSettings,
+};
 pub use reconcile::StartupError;
 pub use server::{Server, StartError};
 pub use store::StoreError;

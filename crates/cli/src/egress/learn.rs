@@ -7,6 +7,8 @@ use opensandbox::api::{
     lifecycle::{NetworkAction, NetworkPolicy, NetworkRule},
 };
 
+use osb_server::{EgressPolicy, Operator, PolicyError};
+
 use crate::{env::Environment, failure::Failure, output::Output, target::Target};
 
 #[derive(Debug, clap::Args)]
@@ -42,7 +44,7 @@ const FULL: usize = 256;
 #[derive(Debug, PartialEq, Eq)]
 struct Learnt {
     policy: NetworkPolicy,
-    left_out: BTreeSet<(String, &'static str)>,
+    left_out: BTreeSet<(String, String)>,
 }
 
 impl Learnt {
@@ -54,10 +56,12 @@ impl Learnt {
             let Some(target) = target(decision) else { continue };
             let why = match (decision.action, decision.reason.reason) {
                 (NetworkAction::Allow, _) | (_, ReasonKind::Default | ReasonKind::Limit) => {
-                    match places.entry(target).or_default().add(decision) {
-                        Ok(()) => continue,
-                        Err(why) => why,
-                    }
+                    let added =
+                        check(NetworkRule::new(NetworkAction::Allow, &target)).and_then(|()| {
+                            places.entry(target.clone()).or_default().add(&target, decision)
+                        });
+                    left_out.extend(added.err().map(|why| (said(decision), why)));
+                    continue;
                 }
                 (_, ReasonKind::Rule) => "a rule of the policy denies it",
                 (_, ReasonKind::Operator) => "the operator denies it",
@@ -65,7 +69,7 @@ impl Learnt {
                 (_, ReasonKind::Mismatch) => "it was for another host than it said",
                 (_, ReasonKind::Binding) => "a binding of the vault keeps it from being sent",
             };
-            left_out.insert((said(decision), why));
+            left_out.insert((said(decision), why.to_owned()));
         }
         let egress = places.iter().flat_map(|(target, place)| place.rules(target)).collect();
         let policy = NetworkPolicy { default_action: Some(NetworkAction::Deny), egress };
@@ -86,7 +90,10 @@ impl Place {
     /// As many as one rule may have.
     const MOST_PATHS: usize = 64;
 
-    fn add(&mut self, decision: &Decision) -> Result<(), &'static str> {
+    /// Of longer paths the log has only the beginning.
+    const LONGEST_PATH: usize = 256;
+
+    fn add(&mut self, target: &str, decision: &Decision) -> Result<(), String> {
         let (Some(method), Some(path)) = (&decision.method, &decision.path) else {
             if decision.protocol != DecisionProtocol::Dns {
                 self.ports.insert(decision.port);
@@ -95,8 +102,14 @@ impl Place {
         };
         let paths = self.requests.entry((decision.port, method.clone())).or_default();
         if path.contains('*') {
-            return Err("no rule can be about its path alone");
+            return Err("no rule can be about its path alone".to_owned());
         }
+        if path.chars().count() >= Self::LONGEST_PATH {
+            return Err("its path is too long to be known".to_owned());
+        }
+        let (methods, one) = (Some(vec![method.clone()]), Some(vec![path.clone()]));
+        let rule = NetworkRule::new(NetworkAction::Allow, target);
+        check(NetworkRule { methods, paths: one, ..rule })?;
         paths.insert(path.clone());
         Ok(())
     }
@@ -131,6 +144,16 @@ impl Place {
             }
         }
         rules
+    }
+}
+
+/// Whether a policy may have such a rule, and else why not.
+fn check(rule: NetworkRule) -> Result<(), String> {
+    let policy = NetworkPolicy { default_action: None, egress: vec![rule] };
+    match EgressPolicy::compile(&policy, &Operator::default()) {
+        Ok(_) => Ok(()),
+        Err(PolicyError::Rule { problem, .. }) => Err(problem.to_string()),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -175,13 +198,14 @@ mod tests {
             decision("tcp", r#""name":"a.test","address":"192.0.2.2""#, "allow", "default"),
             decision("tcp", r#""address":"192.0.2.7""#, "allow", "default"),
             decision("tcp", r#""address":"169.254.169.254""#, "deny", "guard"),
+            decision("tcp", r#""address":"198.18.200.1""#, "deny", "default"),
         ]
         .join(",");
         let decisions: Vec<Decision> = serde_json::from_str(&format!("[{text}]")).unwrap();
         let learnt = Learnt::of(&decisions);
         let targets: Vec<_> = learnt.policy.egress.iter().map(|rule| &rule.target).collect();
         assert_eq!(targets, ["192.0.2.7", "a.test", "denied.test"]);
-        assert_eq!(learnt.left_out.len(), 1);
+        assert_eq!(learnt.left_out.len(), 2);
     }
 
     #[test]
@@ -203,6 +227,9 @@ mod tests {
             ask("HEAD", "/x", allowed),
             ask("POST", "/y", r#""action":"deny","reason":"default""#),
             ask("POST", "/z", r#""action":"deny","reason":"rule""#),
+            ask("GET", "/a/../z", r#""action":"deny","reason":"default""#),
+            ask("GET", "/%zz", r#""action":"deny","reason":"default""#),
+            ask("GET", &format!("/{}", "l".repeat(255)), allowed),
         ]
         .join(",");
         let decisions: Vec<Decision> = serde_json::from_str(&format!("[{text}]")).unwrap();
@@ -215,6 +242,13 @@ mod tests {
                 {"action": "allow", "target": "a.test", "methods": ["POST"], "paths": ["/y"]},
             ])
         );
-        assert_eq!(learnt.left_out.first().unwrap().0, "POST a.test/z");
+        // Nobody is told to set what is refused then.
+        let compiled = EgressPolicy::compile(&learnt.policy, &Operator::default());
+        assert!(compiled.is_ok(), "{compiled:?}");
+        let left_out: Vec<_> =
+            learnt.left_out.iter().map(|(what, why)| (&**what, &**why)).collect();
+        assert_eq!(left_out.len(), 4, "{left_out:?}");
+        assert!(left_out[1].0 == "GET a.test/a/../z" && left_out[1].1.contains("dot segments"));
+        assert_eq!(left_out[3], ("POST a.test/z", "a rule of the policy denies it"));
     }
 }
