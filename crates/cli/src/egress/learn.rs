@@ -88,6 +88,7 @@ struct Place {
 
 impl Place {
     /// As many as one rule may have.
+    const MOST_PORTS: usize = 64;
     const MOST_PATHS: usize = 64;
 
     /// Of longer paths the log has only the beginning.
@@ -119,13 +120,12 @@ impl Place {
         let mut unseen = self.ports.clone();
         unseen.retain(|port| !self.requests.keys().any(|(seen, _)| seen == port));
         let all = NetworkRule::new(NetworkAction::Allow, target);
-        if self.requests.is_empty() {
+        if self.requests.is_empty() && unseen.is_empty() {
             return vec![all];
         }
-        let mut rules = Vec::new();
-        if !unseen.is_empty() {
-            rules.push(NetworkRule { ports: Some(unseen.into_iter().collect()), ..all.clone() });
-        }
+        let unseen: Vec<_> = unseen.into_iter().collect();
+        let some = |ports: &[u16]| NetworkRule { ports: Some(ports.to_vec()), ..all.clone() };
+        let mut rules: Vec<_> = unseen.chunks(Self::MOST_PORTS).map(some).collect();
         // Methods with the same paths are one rule.
         let mut methods = BTreeMap::<(Option<u16>, &BTreeSet<String>), BTreeSet<&String>>::new();
         for ((port, method), paths) in &self.requests {
@@ -203,8 +203,11 @@ mod tests {
         .join(",");
         let decisions: Vec<Decision> = serde_json::from_str(&format!("[{text}]")).unwrap();
         let learnt = Learnt::of(&decisions);
-        let targets: Vec<_> = learnt.policy.egress.iter().map(|rule| &rule.target).collect();
-        assert_eq!(targets, ["192.0.2.7", "a.test", "denied.test"]);
+        let rules: Vec<_> =
+            learnt.policy.egress.iter().map(|rule| (&*rule.target, rule.ports.clone())).collect();
+        // Whoever is denied a name never tells at which port it would have been.
+        let known = Some(vec![443]);
+        assert_eq!(rules, [("192.0.2.7", known.clone()), ("a.test", known), ("denied.test", None)]);
         assert_eq!(learnt.left_out.len(), 2);
     }
 
