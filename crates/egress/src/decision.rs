@@ -49,6 +49,9 @@ pub struct Attempt {
 pub struct Asked {
     pub method: Box<str>,
     pub path: Box<str>,
+    /// What its headers ask for as well.
+    pub other_methods: Box<[Box<str>]>,
+    pub other_paths: Box<[Box<str>]>,
     /// What became of the credentials that are bound to it.
     pub credentials: Option<CredentialUse>,
 }
@@ -76,8 +79,24 @@ impl Asked {
 
     pub fn new(method: &str, path: &str) -> Self {
         let path = path.split(['?', '#']).next().unwrap_or_default();
-        let cut = |text: &str| text.chars().take(Self::LONGEST).collect();
-        Self { method: cut(method), path: cut(path), credentials: None }
+        Self {
+            method: Self::cut(method),
+            path: Self::cut(path),
+            other_methods: Box::default(),
+            other_paths: Box::default(),
+            credentials: None,
+        }
+    }
+
+    /// The same, with what its headers ask for as well.
+    #[must_use]
+    pub fn with_others(self, methods: &[String], paths: &[String]) -> Self {
+        let cut = |texts: &[String]| texts.iter().map(|text| Self::cut(text)).collect();
+        Self { other_methods: cut(methods), other_paths: cut(paths), ..self }
+    }
+
+    fn cut(text: &str) -> Box<str> {
+        text.chars().take(Self::LONGEST).collect()
     }
 }
 

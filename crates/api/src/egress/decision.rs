@@ -43,6 +43,13 @@ pub struct Decision {
     /// And what for, without the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// What its headers ask for as well, such as `X-HTTP-Method-Override`: servers differ in which
+    /// counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_methods: Vec<String>,
+    /// Of these `X-Original-URL` is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_paths: Vec<String>,
     /// The names of the credentials that the request was to be given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<String>,

@@ -82,8 +82,9 @@ impl Learnt {
 struct Place {
     /// The ports of connections; that of a question for a name is unknown.
     ports: BTreeSet<u16>,
-    /// Paths by port and method, where connections were looked into.
-    requests: BTreeMap<(u16, String), BTreeSet<String>>,
+    /// Paths by port and method, where connections were looked into. One request has more methods
+    /// if a header asks for another: servers differ in which counts, and one rule must allow all.
+    requests: BTreeMap<(u16, BTreeSet<String>), BTreeSet<String>>,
 }
 
 impl Place {
@@ -101,17 +102,20 @@ impl Place {
             }
             return Ok(());
         };
-        let paths = self.requests.entry((decision.port, method.clone())).or_default();
-        if path.contains('*') {
+        let all = |one: &String, others: &[String]| [std::slice::from_ref(one), others].concat();
+        let methods = all(method, &decision.other_methods);
+        let paths = all(path, &decision.other_paths);
+        let key = (decision.port, methods.iter().cloned().collect());
+        let known = self.requests.entry(key).or_default();
+        if paths.iter().any(|path| path.contains('*')) {
             return Err("no rule can be about its path alone".to_owned());
         }
-        if path.chars().count() >= Self::LONGEST_PATH {
+        if paths.iter().any(|path| path.chars().count() >= Self::LONGEST_PATH) {
             return Err("its path is too long to be known".to_owned());
         }
-        let (methods, one) = (Some(vec![method.clone()]), Some(vec![path.clone()]));
         let rule = NetworkRule::new(NetworkAction::Allow, target);
-        check(NetworkRule { methods, paths: one, ..rule })?;
-        paths.insert(path.clone());
+        check(NetworkRule { methods: Some(methods), paths: Some(paths.clone()), ..rule })?;
+        known.extend(paths);
         Ok(())
     }
 
@@ -128,9 +132,9 @@ impl Place {
         let mut rules: Vec<_> = unseen.chunks(Self::MOST_PORTS).map(some).collect();
         // Methods with the same paths are one rule.
         let mut methods = BTreeMap::<(Option<u16>, &BTreeSet<String>), BTreeSet<&String>>::new();
-        for ((port, method), paths) in &self.requests {
+        for ((port, together), paths) in &self.requests {
             let unusual = Some(*port).filter(|port| !matches!(port, 80 | 443));
-            methods.entry((unusual, paths)).or_default().insert(method);
+            methods.entry((unusual, paths)).or_default().extend(together);
         }
         for ((port, paths), methods) in methods {
             let paths: Vec<_> = paths.iter().cloned().collect();
@@ -231,6 +235,7 @@ mod tests {
             ask("POST", "/y", r#""action":"deny","reason":"default""#),
             ask("POST", "/z", r#""action":"deny","reason":"rule""#),
             ask("GET", "/a/../z", r#""action":"deny","reason":"default""#),
+            ask("POST", "/o", &format!(r#""otherMethods":["PUT"],"otherPaths":["/p"],{allowed}"#)),
             ask("GET", "/%zz", r#""action":"deny","reason":"default""#),
             ask("GET", &format!("/{}", "l".repeat(255)), allowed),
         ]
@@ -241,6 +246,7 @@ mod tests {
             serde_json::to_value(&learnt.policy.egress).unwrap(),
             serde_json::json!([
                 {"action": "allow", "target": "a.test", "ports": [22]},
+                {"action": "allow", "target": "a.test", "methods": ["POST", "PUT"], "paths": ["/o", "/p"]},
                 {"action": "allow", "target": "a.test", "methods": ["GET", "HEAD"], "paths": ["/x"]},
                 {"action": "allow", "target": "a.test", "methods": ["POST"], "paths": ["/y"]},
             ])

@@ -87,7 +87,9 @@ fn cells(decision: &Decision) -> [String; 7] {
 fn asked(decision: &Decision, place: &str) -> String {
     let method = decision.method.as_deref().unwrap_or("?");
     let path = decision.path.as_deref().unwrap_or("/");
-    format!("{method} {place}:{}{path}", decision.port)
+    let others = [&*decision.other_methods, &decision.other_paths].concat().join(", ");
+    let others = if others.is_empty() { others } else { format!(" (or {others}, by a header)") };
+    format!("{method} {place}:{}{path}{others}", decision.port)
 }
 
 fn why(reason: &DecisionReason) -> String {
@@ -137,15 +139,19 @@ mod tests {
              "times":1,"end":{"outcome":"cut","cutBy":{"reason":"mismatch"},"sentBytes":0,
              "receivedBytes":7,"durationMs":2}},
             {"number":3,"at":"2030-01-01T00:00:02Z","protocol":"http","name":"c.test","port":443,
-             "method":"GET","path":"/x","action":"deny","reason":"default","times":1}]"#;
+             "method":"GET","path":"/x","action":"deny","reason":"default","times":1},
+            {"number":4,"at":"2030-01-01T00:00:03Z","protocol":"http","name":"c.test","port":443,
+             "method":"GET","path":"/x","otherMethods":["PUT"],"otherPaths":["/y"],
+             "action":"deny","reason":"default","times":1}]"#;
         let decisions: Vec<Decision> = serde_json::from_str(text).unwrap();
         assert_eq!(
             table(&decisions),
-            "TIME                  VERDICT  WHAT  WHERE             WHY          TIMES  OUTCOME\n\
-             2030-01-01T00:00:00Z  deny     dns   a.test            default      3\n\
-             2030-01-01T00:00:01Z  allow    tcp   b.test:443        rule *.test  1      \
+            "TIME                  VERDICT  WHAT  WHERE                                       WHY          TIMES  OUTCOME\n\
+             2030-01-01T00:00:00Z  deny     dns   a.test                                      default      3\n\
+             2030-01-01T00:00:01Z  allow    tcp   b.test:443                                  rule *.test  1      \
              cut (other host), 0 bytes out, 7 back\n\
-             2030-01-01T00:00:02Z  deny     http  GET c.test:443/x  default      1"
+             2030-01-01T00:00:02Z  deny     http  GET c.test:443/x                            default      1\n\
+             2030-01-01T00:00:03Z  deny     http  GET c.test:443/x (or PUT, /y, by a header)  default      1"
         );
     }
 }

@@ -43,7 +43,16 @@ impl Judge {
                 ("no rule of the policy allows it".to_owned(), None)
             }
         };
-        let doubt = if request.is_ambiguous() { "; its path can be read in more ways" } else { "" };
+        let headers = request.headers().join(", ");
+        let doubt = match (headers.is_empty(), request.is_ambiguous()) {
+            (true, false) => String::new(),
+            (true, true) => "; its path can be read in more ways".to_owned(),
+            (false, false) => {
+                let others = [request.other_methods(), request.other_paths()].concat().join(", ");
+                format!("; some servers read {others} instead, which its header {headers} says")
+            }
+            (false, true) => format!("; its path or its header {headers} can be read in more ways"),
+        };
         let mut refusal = Refusal::new(
             StatusCode::FORBIDDEN,
             format!("{method} {}{path} is refused: {why}{doubt}", self.host.name),
@@ -60,10 +69,17 @@ impl Judge {
     fn allowing(&self, asked: &Asked) -> NetworkRule {
         let Host { name, port, .. } = &self.host;
         let usual = matches!(*port, 80 | 443);
+        let all = |one: &str, others: &[Box<str>]| {
+            let mut all = vec![one.to_owned()];
+            all.extend(others.iter().map(ToString::to_string));
+            all.sort_unstable();
+            all.dedup();
+            all
+        };
         NetworkRule {
             ports: (!usual).then(|| vec![*port]),
-            methods: Some(vec![asked.method.to_string()]),
-            paths: Some(vec![asked.path.to_string()]),
+            methods: Some(all(&asked.method, &asked.other_methods)),
+            paths: Some(all(&asked.path, &asked.other_paths)),
             ..NetworkRule::new(NetworkAction::Allow, name.to_string())
         }
     }
@@ -74,7 +90,8 @@ impl Rules for Judge {
     async fn treat(&self, request: Request<Body>) -> Result<(Request<Body>, Finish), Refusal> {
         let (parts, body) = request.into_parts();
         let readings = Arc::new(Readings::of(&parts));
-        let asked = Asked::new(parts.method.as_str(), parts.uri.path());
+        let asked = Asked::new(parts.method.as_str(), parts.uri.path())
+            .with_others(readings.other_methods(), readings.other_paths());
         // A policy that is set from here on finds the request, and ends it if it must.
         let asking = Passage::ask(&self.passage, readings.clone());
         let policy = self.passage.door().policy();

@@ -26,6 +26,11 @@ pub struct Readings {
     /// `None` if nobody can be sure what it asks for.
     pub(super) methods: Option<Vec<String>>,
     pub(super) paths: Option<Vec<Vec<u8>>>,
+    /// The names of the headers that some servers take for the method or for the path.
+    headers: Vec<String>,
+    /// What they ask for.
+    other_methods: Vec<String>,
+    other_paths: Vec<String>,
 }
 
 impl Readings {
@@ -35,18 +40,39 @@ impl Readings {
     }
 
     pub fn new(method: &str, path: &str, headers: &HeaderMap) -> Self {
-        let methods = said(headers, &OTHER_METHOD).and_then(|others| {
-            let others = others.into_iter().map(other_method);
-            [Some(method.to_owned())].into_iter().chain(others).collect()
+        let other_methods = said(headers, &OTHER_METHOD)
+            .and_then(|others| others.into_iter().map(other_method).collect::<Option<Vec<_>>>());
+        let other_paths = said(headers, &OTHER_PATH)
+            .and_then(|others| others.into_iter().map(other_path).collect::<Option<Vec<_>>>());
+        let methods =
+            other_methods.as_ref().map(|others| [&[method.to_owned()], &**others].concat());
+        let paths = other_paths.as_ref().and_then(|others| {
+            let all = [path].into_iter().chain(others.iter().map(String::as_str));
+            all.map(readings).collect::<Option<Vec<_>>>().map(|all| all.concat())
         });
-        let paths = said(headers, &OTHER_PATH).and_then(|others| {
-            let mut paths = readings(path)?;
-            for other in others {
-                paths.extend(other_path(other)?);
-            }
-            Some(paths)
-        });
-        Self { methods, paths }
+        let is_other = |name: &&HeaderName| is_override(name);
+        let names = headers.keys().filter(is_other).take(MOST_OTHERS);
+        Self {
+            methods,
+            paths,
+            headers: names.map(ToString::to_string).collect(),
+            other_methods: other_methods.unwrap_or_default(),
+            other_paths: other_paths.unwrap_or_default(),
+        }
+    }
+
+    /// The names of the headers that ask for another method or path.
+    pub(crate) fn headers(&self) -> &[String] {
+        &self.headers
+    }
+
+    pub(crate) fn other_methods(&self) -> &[String] {
+        &self.other_methods
+    }
+
+    /// Without their queries.
+    pub(crate) fn other_paths(&self) -> &[String] {
+        &self.other_paths
     }
 
     /// Whether nobody can be sure what it asks for.
@@ -60,7 +86,7 @@ impl Readings {
 pub(crate) fn remove_overrides(trailers: &mut HeaderMap) {
     let names: Vec<HeaderName> = trailers.keys().cloned().collect();
     for name in names {
-        if is_one_of(&name, &OTHER_METHOD) || is_one_of(&name, &OTHER_PATH) {
+        if is_override(&name) {
             trailers.remove(name);
         }
     }
@@ -71,6 +97,10 @@ fn said<'a>(headers: &'a HeaderMap, names: &[&str]) -> Option<Vec<&'a str>> {
     let values = headers.iter().filter(|(name, _)| is_one_of(name, names));
     let values = values.take(MOST_OTHERS + 1).map(|(_, value)| value.to_str().ok().map(str::trim));
     values.collect::<Option<Vec<_>>>().filter(|values| values.len() <= MOST_OTHERS)
+}
+
+fn is_override(name: &HeaderName) -> bool {
+    is_one_of(name, &OTHER_METHOD) || is_one_of(name, &OTHER_PATH)
 }
 
 /// To many servers `_` in a name is `-`, and to some every other sign is.
@@ -91,11 +121,11 @@ fn other_method(value: &str) -> Option<String> {
 
 /// Servers read differently what is no path alone: an address with its host, a list, something in
 /// quotes, a path that is relative to another.
-fn other_path(value: &str) -> Option<Vec<Vec<u8>>> {
+fn other_path(value: &str) -> Option<String> {
     let path = value.split(['?', '#']).next().unwrap_or_default();
     let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b",\"'".contains(&byte));
     let is_whole = path.starts_with('/') && !path.starts_with("//");
-    if is_plain && is_whole { readings(path) } else { None }
+    (is_plain && is_whole).then(|| path.to_owned())
 }
 
 /// The ways in which a path may be read; `None` if it was made to be read differently.

@@ -16,7 +16,7 @@ use osb_api::{
     lifecycle::{NetworkAction, Time},
 };
 use osb_egress::{
-    By, CredentialOutcome, Decision, End, Ending, Follow, Guarded, Protocol, Ruling, Verdict,
+    Asked, By, CredentialOutcome, Decision, End, Ending, Follow, Guarded, Protocol, Ruling, Verdict,
 };
 
 use crate::{app::App, error::ApiError, extract::Id, query};
@@ -73,6 +73,10 @@ fn show(decision: &Decision) -> wire::Decision {
         Some(CredentialOutcome::Unanswered) | None => (None, None),
     };
     let names = used.into_iter().flat_map(|used| &used.names);
+    let others = |of: fn(&Asked) -> &[Box<str>]| {
+        let others = what.request.as_ref().map(of).unwrap_or_default();
+        others.iter().map(ToString::to_string).collect()
+    };
     wire::Decision {
         number: decision.number,
         at: Time(decision.at),
@@ -88,6 +92,8 @@ fn show(decision: &Decision) -> wire::Decision {
         port: what.port,
         method: what.request.as_ref().map(|request| request.method.to_string()),
         path: what.request.as_ref().map(|request| request.path.to_string()),
+        other_methods: others(|request| &request.other_methods),
+        other_paths: others(|request| &request.other_paths),
         credentials: names.map(ToString::to_string).collect(),
         status,
         withheld,

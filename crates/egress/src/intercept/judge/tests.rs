@@ -121,6 +121,33 @@ async fn every_request_of_a_connection_is_judged() {
 }
 
 #[tokio::test]
+async fn whoever_is_refused_for_a_header_is_told_so() {
+    let port = host().await;
+    let house = TestHouse::start(rules(port, GET_ONLY)).await;
+    let mut stream = house.connect(house.address("a.test", port)).await;
+    let request = |header: &str| {
+        request("GET", "/x/1").replace("PORT", &port.to_string()).replace("\r\n\r\n", header)
+    };
+    let overriding = request("\r\nX-HTTP-Method-Override: delete\r\nX-Original-URL: /y?z\r\n\r\n");
+    let said = ask(&mut stream, &overriding, "}\n").await;
+    let body: serde_json::Value =
+        serde_json::from_str(said.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let message = body["message"].as_str().unwrap();
+    let told = "some servers read DELETE, /y instead, which its header x-http-method-override, \
+                x-original-url says";
+    assert!(message.contains(told), "{message}");
+    // The rule that is named is one that is not there.
+    assert_eq!(body["allowedBy"]["methods"], json!(["DELETE", "GET"]));
+    assert_eq!(body["allowedBy"]["paths"], json!(["/x/1", "/y"]));
+    let Decision { what, .. } = house.decided(|it| it.what.request.is_some()).await;
+    let Asked { other_methods, other_paths, .. } = what.request.unwrap();
+    assert_eq!((&*other_methods, &*other_paths), (&["DELETE".into()][..], &["/y".into()][..]));
+    let said = ask(&mut stream, &request("\r\nX_Method: GET, PUT\r\n\r\n"), "}\n").await;
+    assert!(said.contains("its header x_method can be read in more ways"), "{said}");
+    assert!(!said.contains("allowedBy"), "{said}");
+}
+
+#[tokio::test]
 async fn what_is_for_another_host_or_no_request_at_all_is_refused() {
     let port = host().await;
     let house = TestHouse::start(rules(port, GET_ONLY)).await;
