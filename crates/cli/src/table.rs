@@ -14,8 +14,7 @@ impl<const N: usize> Table<N> {
     }
 
     pub(crate) fn row(&mut self, cells: [String; N]) {
-        // A cell that breaks the line would break the table.
-        self.rows.push(cells.map(|cell| cell.replace(char::is_control, " ")));
+        self.rows.push(cells.map(|cell| clean(&cell)));
     }
 
     /// The lines, without the last line break.
@@ -40,9 +39,38 @@ impl<const N: usize> Table<N> {
     }
 }
 
+/// A text as it can stand on one line: what breaks the line would break the table, and what turns
+/// the direction of others, or is not to be seen, would make them look like something else.
+pub(crate) fn clean(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\u{ad}'
+            | '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}' => clean.extend(character.escape_unicode()),
+            _ if character.is_control() => clean.push(' '),
+            _ => clean.push(character),
+        }
+    }
+    clean
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_makes_a_line_look_like_another() {
+        assert_eq!(clean("/a\u{202e}b\u{2028}c"), r"/a\u{202e}b\u{2028}c");
+        assert_eq!(clean("/a\u{9b}31m\u{1b}[1m"), "/a 31m [1m");
+        assert_eq!(clean("/grün/日本"), "/grün/日本");
+    }
 
     #[test]
     fn columns_line_up() {

@@ -9,7 +9,7 @@ use opensandbox::api::{
 
 use osb_server::{EgressPolicy, Operator, PolicyError};
 
-use crate::{env::Environment, failure::Failure, output::Output, target::Target};
+use crate::{env::Environment, failure::Failure, output::Output, table::clean, target::Target};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -31,7 +31,7 @@ pub(crate) async fn main(
         output.say("the log of this sandbox is full: some of what it tried may be missing");
     }
     for (place, why) in &learnt.left_out {
-        output.say(&format!("left out: {place} ({why})"));
+        output.say(&clean(&format!("left out: {place} ({why})")));
     }
     output.json(&learnt.policy)?;
     Ok(0)

@@ -9,7 +9,7 @@ use crate::{
     env::Environment,
     failure::Failure,
     output::{Format, Output},
-    table::Table,
+    table::{Table, clean},
     target::Target,
 };
 
@@ -45,7 +45,7 @@ pub(crate) async fn main(
     while let Some(decision) = decisions.next().await? {
         match args.output {
             Format::Json => output.line(&serde_json::to_string(&decision).unwrap_or_default())?,
-            Format::Table => output.line(&cells(&decision).join("  "))?,
+            Format::Table => output.line(&clean(&cells(&decision).join("  ")))?,
         }
     }
     Ok(0)
