@@ -36,13 +36,7 @@ impl Judge {
 
     fn refuse(&self, asked: &Asked, ruling: &Ruling, request: &Readings) -> Refusal {
         let Asked { method, path, .. } = asked;
-        let (why, rule) = match &ruling.by {
-            By::Rule(rule) => (format!("the rule `{rule}` of the policy denies it"), Some(rule)),
-            By::Operator(rule) => (format!("the operator's rule `{rule}` denies it"), Some(rule)),
-            By::Default | By::Guard(_) | By::Mismatch | By::Limit | By::Binding(_) => {
-                ("no rule of the policy allows it".to_owned(), None)
-            }
-        };
+        let (why, rule) = why(&ruling.by);
         let headers = request.headers().join(", ");
         let doubt = match (headers.is_empty(), request.is_ambiguous()) {
             (true, false) => String::new(),
@@ -57,7 +51,7 @@ impl Judge {
             StatusCode::FORBIDDEN,
             format!("{method} {}{path} is refused: {why}{doubt}", self.host.name),
         );
-        refusal.facts.insert("rule".to_owned(), json!(rule.map(|rule| &**rule)));
+        refusal.facts.insert("rule".to_owned(), json!(rule));
         // What the operator denies, and what is ambiguous, no rule would allow.
         if !request.is_ambiguous() && !matches!(ruling.by, By::Operator(_)) {
             refusal.facts.insert("allowedBy".to_owned(), json!(self.allowing(asked)));
@@ -112,6 +106,18 @@ impl Rules for Judge {
     fn turned_away(&self, method: &Method, path: &str) {
         let ruling = Ruling { verdict: Verdict::Deny, by: By::Mismatch };
         self.passage.note(Protocol::Http, Asked::new(method.as_str(), path), ruling);
+    }
+}
+
+/// Why a request is refused, and the rule that may be told.
+fn why(by: &By) -> (String, Option<&str>) {
+    match by {
+        By::Rule(rule) => (format!("the rule `{rule}` of the policy denies it"), Some(rule)),
+        // What the operator wrote concerns all sandboxes, and is not told in any.
+        By::Operator(_) => ("the operator denies it".to_owned(), None),
+        By::Default | By::Guard(_) | By::Mismatch | By::Limit | By::Binding(_) => {
+            ("no rule of the policy allows it".to_owned(), None)
+        }
     }
 }
 

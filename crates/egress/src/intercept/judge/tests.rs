@@ -248,3 +248,12 @@ async fn trailers_make_no_other_request() {
     assert_eq!(names, ["x-checksum"]);
     assert_eq!(whole.to_bytes(), "text");
 }
+
+#[test]
+fn the_rules_of_the_operator_are_not_told() {
+    let (theirs, ours) = (By::Operator("*.tracker.test".into()), By::Rule("a.test".into()));
+    let (text, rule) = why(&theirs);
+    assert!(!text.contains("tracker") && rule.is_none(), "{text}");
+    let (text, rule) = why(&ours);
+    assert!(text.contains("`a.test`") && rule == Some("a.test"), "{text}");
+}
