@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName, request::Parts};
 use percent_encoding::percent_decode;
 
-use crate::vault::path::is_doubtful;
+use crate::vault::path::{is_doubtful, undotted};
 
 /// What some servers take for the method instead, and for the path.
 const OTHER_METHOD: [&str; 5] = [
@@ -129,7 +129,8 @@ fn other_path(value: &str) -> Option<String> {
 }
 
 /// The ways in which a path may be read; `None` if it was made to be read differently.
-fn readings(path: &str) -> Option<Vec<Vec<u8>>> {
+fn readings(written: &str) -> Option<Vec<Vec<u8>>> {
+    let path = &*undotted(written);
     if is_doubtful(path) || is_malformed(path) {
         return None;
     }
@@ -143,7 +144,7 @@ fn readings(path: &str) -> Option<Vec<Vec<u8>>> {
     if text.chars().any(char::is_control) || is_doubtful(text) {
         return None;
     }
-    let mut all = vec![normal(path), once, wholly];
+    let mut all = vec![normal(written), normal(path), once, wholly];
     let hostless: Vec<_> = all.iter().filter_map(|reading| without_host(reading)).collect();
     all.extend(hostless);
     let simpler: Vec<_> = all.iter().map(|reading| simple(reading)).collect();

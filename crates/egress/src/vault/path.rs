@@ -79,7 +79,7 @@ pub(crate) fn is_doubtful(path: &str) -> bool {
 
 /// The same path without segments that are one dot, as in the addresses of flat repositories of apt.
 /// The last one stays: without it the path would be another.
-pub(super) fn undotted(path: &str) -> String {
+pub(crate) fn undotted(path: &str) -> String {
     let mut path = path.to_owned();
     while path.contains("/./") {
         path = path.replace("/./", "/");
