@@ -1,4 +1,8 @@
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use rustix::net::sockopt;
@@ -26,7 +30,8 @@ pub(crate) struct Way {
 /// Why there is no way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoWay {
-    Denied(Ruling),
+    /// Where it leads, if that is why.
+    Denied(Ruling, Option<IpAddr>),
     /// It is allowed by this ruling, but it has no address.
     Lost(Ruling),
 }
@@ -42,7 +47,7 @@ impl Way {
         let policy = door.policy();
         let ruling = target.judge(&policy, port);
         if ruling.verdict == Verdict::Deny {
-            return Err(NoWay::Denied(ruling));
+            return Err(NoWay::Denied(ruling, None));
         }
         let (patience, places) = (door.house.settings.connect_timeout, door.house.places.clone());
         let name = match target {
@@ -62,7 +67,7 @@ impl Way {
                     by_a_rule && ruling.verdict == Verdict::Deny
                 };
                 if let Some(denied) = rulings.find(is_denied) {
-                    return Err(NoWay::Denied(denied));
+                    return Err(NoWay::Denied(denied, None));
                 }
                 found
             }
@@ -74,11 +79,11 @@ impl Way {
             let at = SocketAddr::new(address.to_canonical(), port);
             match target.judge_at(&policy, at) {
                 Ruling { verdict: Verdict::Allow, .. } => addresses.push(at),
-                ruling => denied = Some(ruling),
+                ruling => denied = Some((ruling, at.ip())),
             }
         }
         match denied {
-            Some(denied) if addresses.is_empty() => Err(NoWay::Denied(denied)),
+            Some((denied, at)) if addresses.is_empty() => Err(NoWay::Denied(denied, Some(at))),
             _ if addresses.is_empty() => Err(NoWay::Lost(ruling)),
             _ => Ok(Self { ruling, addresses: alternate(addresses), patience, places }),
         }

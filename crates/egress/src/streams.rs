@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    By, Ruling, Verdict,
+    Attempt, By, Ruling, Verdict,
     decision::Ending,
     dial::{NoWay, Way, keep, too_many},
     door::{Door, Target},
@@ -93,8 +93,9 @@ async fn pass(passage: Arc<Passage>, inside: TcpStream) {
     };
     let way = match way {
         Ok(way) => way,
-        Err(NoWay::Denied(ruling)) => {
-            door.note(target.attempt(port), ruling);
+        Err(NoWay::Denied(ruling, at)) => {
+            let attempt = target.attempt(port);
+            door.note(Attempt { address: attempt.address.or(at), ..attempt }, ruling);
             return reset_on_close(&inside);
         }
         Err(NoWay::Lost(ruling)) => {

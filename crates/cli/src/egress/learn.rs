@@ -65,7 +65,10 @@ impl Learnt {
                 }
                 (_, ReasonKind::Rule) => "a rule of the policy denies it",
                 (_, ReasonKind::Operator) => "the operator denies it",
-                (_, ReasonKind::Guard) => "its address is guarded",
+                (_, ReasonKind::Guard) => {
+                    left_out.insert((said(decision), guarded(decision)));
+                    continue;
+                }
                 (_, ReasonKind::Mismatch) => "it was for another host than it said",
                 (_, ReasonKind::Binding) => "a binding of the vault keeps it from being sent",
             };
@@ -151,6 +154,28 @@ impl Place {
     }
 }
 
+/// What kind of address it is that a rule about the name does not open, and what would.
+fn guarded(decision: &Decision) -> String {
+    let (kind, by_range) = match decision.reason.guarded.as_deref() {
+        Some("host") => ("an address of the host", false),
+        Some("metadata") => ("the address of a metadata service", false),
+        Some("private") => ("a private address", true),
+        Some("link-local") => ("a link-local address", true),
+        _ => ("a special address", true),
+    };
+    let what = match (&decision.name, &decision.address) {
+        (Some(_), Some(address)) => format!("it leads to {address}, {kind}"),
+        _ => format!("it is {kind}"),
+    };
+    if by_range && decision.name.is_some() {
+        format!(
+            "{what}: the operator may name it in allow-private, or a rule may allow the address"
+        )
+    } else {
+        format!("{what}: only a rule about that address opens it")
+    }
+}
+
 /// Whether a policy may have such a rule, and else why not.
 fn check(rule: NetworkRule) -> Result<(), String> {
     let policy = NetworkPolicy { default_action: None, egress: vec![rule] };
@@ -202,6 +227,12 @@ mod tests {
             decision("tcp", r#""name":"a.test","address":"192.0.2.2""#, "allow", "default"),
             decision("tcp", r#""address":"192.0.2.7""#, "allow", "default"),
             decision("tcp", r#""address":"169.254.169.254""#, "deny", "guard"),
+            decision(
+                "tcp",
+                r#""name":"in.test","address":"10.0.0.7","guarded":"private""#,
+                "deny",
+                "guard",
+            ),
             decision("tcp", r#""address":"198.18.200.1""#, "deny", "default"),
         ]
         .join(",");
@@ -212,7 +243,11 @@ mod tests {
         // Whoever is denied a name never tells at which port it would have been.
         let known = Some(vec![443]);
         assert_eq!(rules, [("192.0.2.7", known.clone()), ("a.test", known), ("denied.test", None)]);
-        assert_eq!(learnt.left_out.len(), 2);
+        assert_eq!(learnt.left_out.len(), 3);
+        let (place, why) = learnt.left_out.last().unwrap();
+        let wanted = "it leads to 10.0.0.7, a private address: the operator may name it in \
+                      allow-private, or a rule may allow the address";
+        assert_eq!((&**place, &**why), ("in.test", wanted));
     }
 
     #[test]

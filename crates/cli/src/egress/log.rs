@@ -77,7 +77,7 @@ fn cells(decision: &Decision) -> [String; 7] {
         verdict.to_owned(),
         what.to_owned(),
         place,
-        why(&decision.reason),
+        why_here(decision),
         decision.times.to_string(),
         outcome(decision),
     ]
@@ -90,6 +90,15 @@ fn asked(decision: &Decision, place: &str) -> String {
     let others = [&*decision.other_methods, &decision.other_paths].concat().join(", ");
     let others = if others.is_empty() { others } else { format!(" (or {others}, by a header)") };
     format!("{method} {place}:{}{path}{others}", decision.port)
+}
+
+/// Why, and where a name leads if that is why.
+fn why_here(decision: &Decision) -> String {
+    let why = why(&decision.reason);
+    match (decision.reason.reason, &decision.name, &decision.address) {
+        (ReasonKind::Guard, Some(_), Some(address)) => format!("{why} {address}"),
+        _ => why,
+    }
 }
 
 fn why(reason: &DecisionReason) -> String {
@@ -128,6 +137,15 @@ fn outcome(decision: &Decision) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_is_guarded_is_shown_with_where_it_leads() {
+        let text = r#"{"number":1,"at":"2030-01-01T00:00:00Z","protocol":"tcp","name":"in.test",
+            "address":"10.0.0.7","port":443,"action":"deny","reason":"guard","guarded":"private",
+            "times":1}"#;
+        let decision: Decision = serde_json::from_str(text).unwrap();
+        assert_eq!(cells(&decision)[4], "guarded private 10.0.0.7");
+    }
 
     #[test]
     fn a_decision_is_a_line() {

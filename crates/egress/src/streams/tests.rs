@@ -42,6 +42,8 @@ async fn what_is_not_allowed_is_reset_and_never_dialled() {
         let error = rest(&mut stream).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{to}");
     }
+    // Whoever reads the log sees where the name leads.
+    assert_eq!(house.door.recent()[1].what.address, Some([127, 0, 0, 1].into()));
     let by: Vec<By> = house.door.recent().into_iter().map(|decision| decision.ruling.by).collect();
     let guard = |guarded| By::Guard(guarded);
     let expected = [
