@@ -13,8 +13,8 @@ use std::{
 
 use rustix::{
     fs::{
-        CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat,
-        mkdirat, openat, openat2, readlinkat,
+        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, StatxFlags, Uid,
+        fchmod, fchown, fstat, mkdirat, openat, openat2, readlinkat, statx,
     },
     io::Errno,
 };
@@ -61,12 +61,70 @@ fn open_as(directory: impl AsFd, path: &Path, flags: OFlags) -> io::Result<Owned
     Err(Errno::AGAIN.into())
 }
 
+/// Opens the ordinary file or the directory at `path` for somebody whose root is `root`: links are
+/// followed, and absolute ones begin there. Whatever lies on another mount is not found, be it a volume
+/// or one of the kernel's own files. It does without `openat2`, which not every sandbox may call.
+pub fn open_within(root: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mount = mount_of(&root)?;
+    let (mut ahead, mut here) = (reversed(path), vec![root.as_fd().try_clone_to_owned()?]);
+    for _ in 0..MAX_STEPS {
+        let around = here.last().ok_or(Errno::NOENT)?;
+        let Some(name) = ahead.pop() else {
+            return Ok(openat(around, c".", flags, Mode::empty())?);
+        };
+        match name.as_encoded_bytes() {
+            b"/" => here.truncate(1),
+            b".." => here.truncate((here.len() - 1).max(1)),
+            b"." => {}
+            _ => {
+                let named = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let next = openat(around, &name, named, Mode::empty())?;
+                if mount_of(&next)? != mount {
+                    return Err(Errno::XDEV.into());
+                }
+                match FileType::from_raw_mode(fstat(&next)?.st_mode) {
+                    FileType::Symlink => ahead.extend(reversed(&target(&next)?)),
+                    FileType::Directory => here.push(next),
+                    FileType::RegularFile if ahead.is_empty() => {
+                        let opened = openat(around, &name, flags, Mode::empty())?;
+                        let (one, other) = (fstat(&next)?, fstat(&opened)?);
+                        let is_same = mount_of(&opened)? == mount && one.st_mode == other.st_mode;
+                        return if is_same { Ok(opened) } else { Err(Errno::AGAIN.into()) };
+                    }
+                    FileType::RegularFile
+                    | FileType::Fifo
+                    | FileType::Socket
+                    | FileType::CharacterDevice
+                    | FileType::BlockDevice
+                    | FileType::Unknown => return Err(Errno::NOTDIR.into()),
+                }
+            }
+        }
+    }
+    Err(Errno::LOOP.into())
+}
+
+fn mount_of(file: impl AsFd) -> io::Result<u64> {
+    let known = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+    let is_told = known.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    if is_told { Ok(known.stx_mnt_id) } else { Err(Errno::NOSYS.into()) }
+}
+
+/// What a link says.
+fn target(link: &OwnedFd) -> io::Result<PathBuf> {
+    let content = readlinkat(link, c"", Vec::new())?.into_bytes();
+    Ok(OsString::from_vec(content).into())
+}
+
+/// The parts of a path, the last one first.
+fn reversed(path: &Path) -> Vec<OsString> {
+    path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
+}
+
 /// The directories and links by which `path` leads from `directory` to what was found there, as they
 /// are now, without the found thing itself. Fails if it leads elsewhere by now.
 pub fn way(directory: &OwnedFd, path: &Path, found: &OwnedFd) -> io::Result<Vec<Stat>> {
-    let reversed = |path: &Path| -> Vec<OsString> {
-        path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
-    };
     let (mut ahead, mut way) = (reversed(path), Vec::new());
     let mut here = vec![directory.try_clone()?];
     while let Some(name) = ahead.pop() {
@@ -83,9 +141,8 @@ pub fn way(directory: &OwnedFd, path: &Path, found: &OwnedFd) -> io::Result<Vec<
         let next = openat(around, &name, flags, Mode::empty())?;
         let entry = fstat(&next)?;
         if FileType::from_raw_mode(entry.st_mode) == FileType::Symlink {
-            let content = OsString::from_vec(readlinkat(&next, c"", Vec::new())?.into_bytes());
             way.push(entry);
-            ahead.extend(reversed(Path::new(&content)));
+            ahead.extend(reversed(&target(&next)?));
         } else {
             here.push(next);
         }
@@ -196,6 +253,30 @@ mod tests {
         assert!(read(&inside, Path::new("inner"), 6).is_err());
         for path in ["outer", "../out/secret", "/etc/hostname", "a", "missing", ""] {
             assert!(read(&inside, Path::new(path), 99).is_err(), "{path} was read");
+        }
+    }
+
+    #[test]
+    fn within_a_root_links_lead_nowhere_else() {
+        let (root, _) = place();
+        let inside = root.path().join("in");
+        crate::fs::write(inside.join("a/token"), "hunter2").unwrap();
+        crate::fs::symlink("/a/token", inside.join("absolute")).unwrap();
+        crate::fs::symlink("../../../a/token", inside.join("above")).unwrap();
+        let directory = openat(CWD, &inside, OFlags::PATH, Mode::empty()).unwrap();
+        let find = |path: &str| open_within(&directory, Path::new(path), OFlags::RDONLY);
+        for path in ["/a/token", "absolute", "above", "a/../a/./token"] {
+            assert!(same(&find(path).unwrap(), &inside.join("a/token")), "{path}");
+        }
+        assert!(same(&find("../..").unwrap(), &inside));
+        crate::fs::symlink("loop", inside.join("loop")).unwrap();
+        rustix::fs::mknodat(CWD, inside.join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        for path in ["/out/secret", "loop", "pipe", "missing", "a/token/x"] {
+            assert!(find(path).is_err(), "{path} was opened");
+        }
+        let everything = openat(CWD, "/", OFlags::PATH, Mode::empty()).unwrap();
+        for path in ["/proc/self/maps", "/proc/self/root", "/proc"] {
+            assert!(open_within(&everything, Path::new(path), OFlags::RDONLY).is_err(), "{path}");
         }
     }
 
