@@ -6,6 +6,7 @@
 
 mod abrupt;
 mod authority;
+mod beside;
 mod credentials;
 mod exchange;
 mod expect;
@@ -62,6 +63,11 @@ pub trait Rules: Send + Sync + 'static {
     /// Hears of a request that nobody is asked about, because it is for another host than its
     /// connection, or because its method is never passed on.
     fn turned_away(&self, _method: &Method, _path: &str) {}
+
+    /// Whether nothing is to be passed on any more.
+    fn is_over(&self) -> bool {
+        false
+    }
 }
 
 /// Opens connections to one host.

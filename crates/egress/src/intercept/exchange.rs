@@ -18,7 +18,7 @@ use hyper::{
     service::service_fn,
     upgrade::OnUpgrade,
 };
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     task::JoinSet,
@@ -26,6 +26,7 @@ use tokio::{
 
 use super::{
     Body, Host, InterceptError, Refusal, Rules, Scheme,
+    beside::Beside,
     credentials::Unsent,
     expect::await_leave,
     peer::{Failed, HEAD_BYTES, HEADERS, Protocol, Upstream},
@@ -89,12 +90,13 @@ impl Exchange {
                 server.serve_connection(client, service).with_upgrades().await
             }
             Protocol::Http2 => {
-                let mut server = http2::Builder::new(TokioExecutor::new());
+                let (beside, mut queue) = Beside::new();
+                let mut server = http2::Builder::new(beside);
                 server
                     .timer(TokioTimer::new())
                     .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
                     .max_concurrent_streams(STREAMS);
-                server.serve_connection(client, service).await
+                queue.run(server.serve_connection(client, service)).await
             }
         };
         let is_strange = served.as_ref().is_err_and(hyper::Error::is_parse);
@@ -131,6 +133,10 @@ impl Exchange {
             upgrade.write(request.headers_mut());
         }
         let failed = |message| Refusal::new(StatusCode::BAD_GATEWAY, message);
+        // Reading the body may have taken long.
+        if self.rules.is_over() {
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "the policy has changed"));
+        }
         let mut response = match self.upstream.send(request).await {
             Ok(response) => response,
             Err(Failed::Unanswered(message)) => return Err(failed(message)),

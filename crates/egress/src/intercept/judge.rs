@@ -107,6 +107,10 @@ impl Rules for Judge {
         let ruling = Ruling { verdict: Verdict::Deny, by: By::Mismatch };
         self.passage.note(Protocol::Http, Asked::new(method.as_str(), path), ruling);
     }
+
+    fn is_over(&self) -> bool {
+        self.passage.is_cut()
+    }
 }
 
 /// Why a request is refused, and the rule that may be told.

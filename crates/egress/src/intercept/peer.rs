@@ -9,7 +9,7 @@ use hyper::{
     body::Incoming,
     client::conn::{TrySendError, http1, http2},
 };
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{Body, Connect, Host, abrupt::Abrupt};
+use super::{Body, Connect, Host, abrupt::Abrupt, beside::Beside};
 
 /// How long a host may take to prove who it is, once it has taken the connection.
 const PROVES_WITHIN: Duration = Duration::from_secs(10);
@@ -135,12 +135,19 @@ pub(super) struct Upstream {
     /// All connections speak what the first one did, since the client does.
     protocol: Protocol,
     line: Mutex<Result<Option<Line>, String>>,
+    /// Connections that take no more requests, and may still answer some.
+    leaving: Mutex<Vec<JoinSet<()>>>,
 }
 
 impl Upstream {
     /// Connects with the first request.
     pub(super) fn later(peer: Peer) -> Self {
-        Self { peer, protocol: Protocol::Http1, line: Mutex::new(Ok(None)) }
+        Self {
+            peer,
+            protocol: Protocol::Http1,
+            line: Mutex::new(Ok(None)),
+            leaving: Mutex::default(),
+        }
     }
 
     /// Connects now. If that fails, whoever sends a request is told why.
@@ -149,7 +156,7 @@ impl Upstream {
             Ok((protocol, line)) => (protocol, Ok(Some(line))),
             Err(error) => (offered.fallback(), Err(explain(&peer.host, &error))),
         };
-        (protocol, Self { peer, protocol, line: Mutex::new(line) })
+        (protocol, Self { peer, protocol, line: Mutex::new(line), leaving: Mutex::default() })
     }
 
     /// Sends a request and waits for the head of its answer.
@@ -184,14 +191,19 @@ impl Upstream {
         let mut line = self.line.lock().await;
         let slot = line.as_mut().map_err(|why| why.clone())?;
         let mut kept = slot.take();
-        if let Some(line) = &mut kept
-            && !line.sender.is_usable().await
-        {
-            kept = None;
-        }
+        let is_usable = match &mut kept {
+            Some(line) => line.sender.is_usable().await,
+            None => false,
+        };
         let usable = match kept {
-            Some(line) => line,
-            None => self.reopen().await?,
+            Some(line) if is_usable => line,
+            left => {
+                let mut leaving = self.leaving.lock().await;
+                leaving.retain_mut(|driver| driver.try_join_next().is_none());
+                leaving.extend(left.map(|line| line.driver));
+                drop(leaving);
+                self.reopen().await?
+            }
         };
         let usable = slot.insert(usable);
         let kept = std::mem::replace(&mut usable.used, true);
@@ -243,7 +255,7 @@ fn repeat(request: &Request<Body>) -> Option<Request<Body>> {
 struct Line {
     sender: Sender,
     used: bool,
-    _driver: JoinSet<()>,
+    driver: JoinSet<()>,
 }
 
 enum Sender {
@@ -274,14 +286,15 @@ impl Line {
             .await
             .map_err(io::Error::other)?;
         let driver = async move { ended(connection.with_upgrades().await) };
-        Ok(Self { sender: Sender::One(sender), used: false, _driver: JoinSet::from_iter([driver]) })
+        Ok(Self { sender: Sender::One(sender), used: false, driver: JoinSet::from_iter([driver]) })
     }
 
     async fn http2<S>(stream: S) -> io::Result<Self>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        let (beside, mut queue) = Beside::new();
+        let (sender, connection) = http2::Builder::new(beside)
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -289,12 +302,12 @@ impl Line {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;
-        let driver = async move { ended(connection.await) };
-        Ok(Self {
-            sender: Sender::Many(sender),
-            used: false,
-            _driver: JoinSet::from_iter([driver]),
-        })
+        let driver = async move {
+            // It ends when nobody sends requests any more; their answers may still come.
+            ended(queue.run(connection).await);
+            queue.finish().await;
+        };
+        Ok(Self { sender: Sender::Many(sender), used: false, driver: JoinSet::from_iter([driver]) })
     }
 }
 

@@ -276,6 +276,55 @@ async fn both_sides_speak_http_2_if_both_can() {
     assert_eq!(response.status(), StatusCode::MISDIRECTED_REQUEST);
 }
 
+/// Never lets a request pass, and knows where it waits.
+#[derive(Default)]
+struct Hold {
+    began: tokio::sync::Notify,
+    held: Arc<()>,
+    task: std::sync::OnceLock<Option<tokio::task::Id>>,
+}
+
+#[async_trait]
+impl Rules for Hold {
+    async fn treat(&self, _: Request<Body>) -> Result<(Request<Body>, Finish), Refusal> {
+        let _held = Arc::clone(&self.held);
+        self.task.set(tokio::task::try_id()).unwrap();
+        self.began.notify_one();
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn requests_of_http_2_are_part_of_their_connection_and_end_with_it() {
+    let service = service(&[b"h2"], HOST).await;
+    let client = Client::new(&service, true);
+    let rules = Arc::new(Hold::default());
+    let (inside, outside) = tokio::io::duplex(16 << 10);
+    let host = Host { name: Name::parse(HOST).unwrap(), port: 443, scheme: Scheme::Https };
+    let (to, held) = (Arc::clone(&client.to), Arc::clone(&rules));
+    let serving = client.interceptor.serve(outside, host, &client.authority, to, held);
+    let mut config = client.config.clone();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let asking = async {
+        let name = ServerName::try_from(HOST).unwrap();
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, inside).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .unwrap();
+        TaskTracker::new().spawn(connection);
+        let ask = request(Method::GET, HOST, &format!("https://{HOST}/"), "");
+        TaskTracker::new().spawn(async move { sender.send_request(ask).await });
+        rules.began.notified().await;
+    };
+    tokio::select! {
+        () = asking => {}
+        _ = serving => unreachable!("somebody still asks"),
+    }
+    assert_eq!(Arc::strong_count(&rules.held), 1, "what was begun has gone on");
+    assert_eq!(*rules.task.get().unwrap(), tokio::task::try_id());
+}
+
 #[tokio::test]
 async fn a_client_of_http_2_alone_is_told_if_the_host_has_none() {
     let service = service(&[b"http/1.1"], HOST).await;
