@@ -37,6 +37,8 @@ pub(crate) struct Door {
     pub(crate) strange_names: Bucket,
     /// Questions that are being answered.
     pub(crate) asking: Arc<Semaphore>,
+    /// Streams by which questions may come.
+    pub(crate) askers: Semaphore,
     pub(crate) bandwidth: Option<Bucket>,
     /// Whom some of its connections are looked into for.
     pub(crate) insight: Insight,
@@ -58,6 +60,7 @@ impl Door {
     const QUESTIONS: (f64, f64) = (500.0, 1000.0);
     /// Questions that are answered at the same time.
     const ASKING: usize = 64;
+    const ASKERS: usize = 64;
     const STRANGE_NAMES: (f64, f64) = (2.0, 200.0);
 
     pub(crate) fn new(
@@ -82,6 +85,7 @@ impl Door {
             questions: Bucket::new(Self::QUESTIONS.0, Self::QUESTIONS.1),
             strange_names: Bucket::new(Self::STRANGE_NAMES.0, Self::STRANGE_NAMES.1),
             asking: Arc::new(Semaphore::new(Self::ASKING)),
+            askers: Semaphore::new(Self::ASKERS),
             bandwidth: bandwidth.map(|(rate, burst)| Bucket::new(rate, burst.max(65536.0))),
             insight,
             house,

@@ -177,9 +177,7 @@ async fn answer(door: &Arc<Door>, mut stream: TcpStream) -> io::Result<()> {
     const SILENCE: Duration = Duration::from_secs(10);
     /// No question is longer.
     const LONGEST: usize = 4096;
-    let (Ok(_turn), Some(_place)) =
-        (door.asking.clone().try_acquire_owned(), door.house.places.take(0))
-    else {
+    let (Ok(_asker), Some(_place)) = (door.askers.try_acquire(), door.house.places.take(0)) else {
         reset_on_close(&stream);
         return Ok(());
     };
@@ -191,7 +189,10 @@ async fn answer(door: &Arc<Door>, mut stream: TcpStream) -> io::Result<()> {
             io::Result::Ok(question)
         });
         let question = question.await??;
+        // Who says nothing takes nothing from those who ask.
+        let turn = timeout(SILENCE, door.asking.acquire()).await?.map_err(io::Error::other)?;
         let Some(answered) = resolver::answer(door, &question).await else { return Ok(()) };
+        drop(turn);
         let length = u16::try_from(answered.bytes.len()).map_err(io::Error::other)?;
         let bytes = [&length.to_be_bytes(), &*answered.bytes].concat();
         timeout(SILENCE, stream.write_all(&bytes)).await??;

@@ -275,6 +275,19 @@ async fn the_resolver_answers_streams_at_any_address() {
     }
 }
 
+#[tokio::test]
+async fn streams_on_which_nobody_asks_keep_no_one_from_asking() {
+    let house = TestHouse::start(only(&["a.test"])).await;
+    let mut idle = Vec::new();
+    for _ in 0..64 {
+        idle.push(house.connect(([9, 9, 9, 9], RESOLVER).into()).await);
+    }
+    let mut surplus = house.connect(([9, 9, 9, 9], RESOLVER).into()).await;
+    assert_eq!(rest(&mut surplus).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    // All of them are taken by now, and datagrams still find a turn.
+    assert_eq!(house.door.asking.available_permits(), 64);
+}
+
 /// Runs a test in whose time nothing happens by itself: while it waits for a socket, which takes no time,
 /// time goes on in small steps only, and not at once to when somebody loses patience.
 async fn in_small_steps(test: impl Future<Output = ()>) {
