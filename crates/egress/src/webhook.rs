@@ -1,6 +1,7 @@
 //! Telling somebody outside of what was denied.
 
 use std::{
+    collections::{HashMap, VecDeque},
     fmt, io,
     sync::{
         Arc,
@@ -10,26 +11,25 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use http::{HeaderValue, Request, StatusCode, Uri, header, uri::Scheme};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
+use osb_api::SandboxId;
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
-    sync::{
-        broadcast::{self, error::RecvError},
-        mpsc,
-    },
+    sync::broadcast::{self, error::RecvError},
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsConnector;
 
 use crate::{By, Decision, Interceptor, Verdict};
 
-/// How many wait to be told. Of more nobody hears.
-const WAITING: usize = 256;
+/// How many of each sandbox wait to be told. Of more nobody hears.
+const WAITING: usize = 32;
 /// How long one telling may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long we wait before each further try, while others wait behind.
@@ -71,48 +71,60 @@ impl Webhook {
         interceptor: Interceptor,
         told: Arc<Told>,
     ) {
-        let (waiting, mut next) = mpsc::channel(WAITING);
-        let gather = async {
-            loop {
-                let lost = match decisions.recv().await {
-                    Ok(decision) if decision.ruling.verdict == Verdict::Allow => 0,
-                    Ok(decision) => u64::from(waiting.try_send(decision).is_err()),
-                    Err(RecvError::Lagged(missed)) => missed,
-                    Err(RecvError::Closed) => return,
-                };
-                told.dropped.fetch_add(lost, Relaxed);
+        let mut waiting = Waiting::default();
+        let mut telling = FuturesUnordered::new();
+        let mut is_heard = true;
+        loop {
+            // One after the other.
+            if telling.is_empty() {
+                telling.extend(waiting.next().map(|next| self.deliver(next, &interceptor)));
             }
-        };
-        let deliver = async {
-            while let Some(decision) = next.recv().await {
-                let arrived = self.deliver(&decision, &interceptor).await;
-                let counter = if arrived { &told.delivered } else { &told.failed };
-                counter.fetch_add(1, Relaxed);
+            tokio::select! {
+                decision = decisions.recv() => {
+                    let lost = match decision {
+                        Ok(decision) if decision.ruling.verdict == Verdict::Allow => 0,
+                        Ok(decision) => u64::from(!waiting.add(decision)),
+                        Err(RecvError::Lagged(missed)) => missed,
+                        Err(RecvError::Closed) => return,
+                    };
+                    told.dropped.fetch_add(lost, Relaxed);
+                }
+                Some(delivered) = telling.next() => {
+                    let counter = if delivered.is_ok() { &told.delivered } else { &told.failed };
+                    counter.fetch_add(1, Relaxed);
+                    match &delivered {
+                        Err(error) if is_heard => {
+                            tracing::warn!(webhook = ?self, error, "nobody can be told of denials");
+                        }
+                        Ok(()) if !is_heard => {
+                            tracing::warn!(webhook = ?self, "denials can be told again");
+                        }
+                        Ok(()) | Err(_) => {}
+                    }
+                    is_heard = delivered.is_ok();
+                }
             }
-        };
-        tokio::select! {
-            () = gather => {}
-            () = deliver => {}
         }
     }
 
-    async fn deliver(&self, decision: &Decision, interceptor: &Interceptor) -> bool {
-        let body = Bytes::from(message(decision).to_string());
+    async fn deliver(
+        &self,
+        decision: Arc<Decision>,
+        interceptor: &Interceptor,
+    ) -> Result<(), String> {
+        let body = Bytes::from(message(&decision).to_string());
         let mut pauses = PAUSES.into_iter();
         loop {
             let answer = timeout(PATIENCE, self.post(body.clone(), interceptor)).await;
-            let again = match answer {
-                Ok(Ok(status)) if status.is_success() => return true,
-                Ok(Ok(status)) => status.is_server_error(),
-                Ok(Err(error)) => {
-                    tracing::debug!(%error, "nobody could be told of a denial");
-                    true
-                }
-                Err(_) => true,
+            let (again, why) = match answer {
+                Ok(Ok(status)) if status.is_success() => return Ok(()),
+                Ok(Ok(status)) => (status.is_server_error(), format!("it answered {status}")),
+                Ok(Err(error)) => (true, error.to_string()),
+                Err(late) => (true, late.to_string()),
             };
             match pauses.next() {
                 Some(pause) if again => sleep(pause).await,
-                _ => return false,
+                _ => return Err(why),
             }
         }
     }
@@ -152,6 +164,42 @@ impl Webhook {
             _ = &mut connection => answer.await,
         };
         answer.map_err(io::Error::other)
+    }
+}
+
+/// Denials of which somebody is yet to be told. Sandboxes take turns: however much one is denied, the
+/// others are heard of.
+#[derive(Default)]
+struct Waiting {
+    each: HashMap<SandboxId, VecDeque<Arc<Decision>>>,
+    turns: VecDeque<SandboxId>,
+}
+
+impl Waiting {
+    /// Whether there was room.
+    fn add(&mut self, decision: Arc<Decision>) -> bool {
+        let sandbox = decision.sandbox;
+        let own = self.each.entry(sandbox).or_default();
+        if own.len() >= WAITING {
+            return false;
+        }
+        if own.is_empty() {
+            self.turns.push_back(sandbox);
+        }
+        own.push_back(decision);
+        true
+    }
+
+    fn next(&mut self) -> Option<Arc<Decision>> {
+        let sandbox = self.turns.pop_front()?;
+        let own = self.each.get_mut(&sandbox)?;
+        let next = own.pop_front();
+        if own.is_empty() {
+            self.each.remove(&sandbox);
+        } else {
+            self.turns.push_back(sandbox);
+        }
+        next
     }
 }
 

@@ -1,6 +1,7 @@
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
+    sync::mpsc,
 };
 
 use super::*;
@@ -61,6 +62,59 @@ async fn denials_are_told_and_told_again_if_the_other_side_fails() {
         }
         tokio::task::yield_now().await;
     }
+}
+
+fn denial(sandbox: SandboxId, number: u64) -> Arc<Decision> {
+    Arc::new(Decision {
+        number,
+        sandbox,
+        at: jiff::Timestamp::UNIX_EPOCH,
+        what: crate::Attempt {
+            protocol: crate::Protocol::Tcp,
+            name: None,
+            address: None,
+            port: 443,
+            request: None,
+        },
+        ruling: crate::Ruling { verdict: Verdict::Deny, by: By::Default },
+        times: 1,
+        end: None,
+    })
+}
+
+#[tokio::test]
+async fn however_much_one_sandbox_is_denied_others_are_heard_of() {
+    let (port, mut received) = receiver(&["204 fine"; 16]).await;
+    let webhook = Webhook::parse(&format!("http://127.0.0.1:{port}/")).unwrap();
+    let (loud, quiet) = (SandboxId::random(), SandboxId::random());
+    let (send, decisions) = broadcast::channel(1024);
+    for number in 0..500 {
+        send.send(denial(loud, number)).unwrap();
+    }
+    send.send(denial(quiet, 0)).unwrap();
+    let (told, clock) = (Arc::new(Told::default()), Arc::new(osb_core::SystemClock));
+    let running = webhook.run(decisions, Interceptor::new(None, clock), told.clone());
+    let hearing =
+        async { while received.recv().await.unwrap()["sandboxId"] != quiet.to_string() {} };
+    tokio::select! {
+        () = running => unreachable!("there may be more"),
+        () = hearing => {}
+    }
+    assert!(told.dropped.load(Relaxed) >= 400);
+}
+
+#[test]
+fn sandboxes_are_told_of_in_turns() {
+    let [one, other, third] = [(); 3].map(|()| SandboxId::random());
+    let mut waiting = Waiting::default();
+    let added = (0..50).filter(|number| waiting.add(denial(one, *number))).count();
+    assert_eq!(added, WAITING);
+    assert!(waiting.add(denial(other, 0)) && waiting.add(denial(third, 0)));
+    let told: Vec<_> = std::iter::from_fn(|| waiting.next()).collect();
+    let first: Vec<_> = told.iter().take(4).map(|it| (it.sandbox, it.number)).collect();
+    assert_eq!(first, [(one, 0), (other, 0), (third, 0), (one, 1)]);
+    assert_eq!(told.len(), WAITING + 2);
+    assert!(waiting.each.is_empty() && waiting.turns.is_empty());
 }
 
 #[test]
