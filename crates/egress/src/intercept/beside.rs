@@ -1,10 +1,13 @@
 //! What a connection of HTTP/2 does beside itself: its requests, each at its own pace.
 
-use std::pin::{Pin, pin};
+use std::{
+    pin::{Pin, pin},
+    time::Duration,
+};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use hyper::rt::Executor;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::sleep};
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -40,9 +43,41 @@ impl Queue {
         loop {
             tokio::select! {
                 ended = &mut connection => return ended,
-                Some(task) = self.waiting.recv() => self.begun.push(task),
-                Some(()) = self.begun.next() => {}
+                () = self.step() => {}
             }
+        }
+    }
+
+    /// As [`Self::run`]. Once nothing was to be done beside for so long, the connection is to `leave`;
+    /// if it takes too long for that, nothing is returned.
+    pub(super) async fn run_busy<T, C: Future<Output = T>>(
+        &mut self,
+        connection: C,
+        idle: Duration,
+        leave: (impl FnOnce(Pin<&mut C>), Duration),
+    ) -> Option<T> {
+        let mut connection = pin!(connection);
+        let (mut patience, mut leave) = (idle, Some(leave));
+        loop {
+            let is_idle = self.begun.is_empty();
+            tokio::select! {
+                ended = &mut connection => return Some(ended),
+                () = self.step() => {}
+                () = sleep(patience), if is_idle => {
+                    let (leave, within) = leave.take()?;
+                    leave(connection.as_mut());
+                    patience = within;
+                }
+            }
+        }
+    }
+
+    /// Goes on until something has begun or ended.
+    async fn step(&mut self) {
+        tokio::select! {
+            Some(task) = self.waiting.recv() => self.begun.push(task),
+            Some(()) = self.begun.next() => {}
+            else => std::future::pending().await,
         }
     }
 

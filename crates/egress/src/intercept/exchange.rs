@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -35,6 +36,10 @@ use crate::Name;
 
 /// How long a client may take for the head of a request.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
+/// How long a client of HTTP/2 may ask for nothing until it is asked to leave, and how long it may take
+/// for that.
+const IDLE: Duration = Duration::from_mins(5);
+const LEAVES_WITHIN: Duration = Duration::from_secs(10);
 /// How many requests a client may have under way on one connection.
 const STREAMS: u32 = 100;
 /// What concerns one connection only (RFC 9110, 7.6.1).
@@ -96,7 +101,10 @@ impl Exchange {
                     .timer(TokioTimer::new())
                     .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
                     .max_concurrent_streams(STREAMS);
-                queue.run(server.serve_connection(client, service)).await
+                let connection = server.serve_connection(client, service);
+                let leave = |it: Pin<&mut http2::Connection<_, _, _>>| it.graceful_shutdown();
+                let leave = (leave, LEAVES_WITHIN);
+                queue.run_busy(connection, IDLE, leave).await.unwrap_or(Ok(()))
             }
         };
         let is_strange = served.as_ref().is_err_and(hyper::Error::is_parse);

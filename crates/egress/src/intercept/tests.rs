@@ -276,6 +276,22 @@ async fn both_sides_speak_http_2_if_both_can() {
     assert_eq!(response.status(), StatusCode::MISDIRECTED_REQUEST);
 }
 
+#[tokio::test]
+async fn a_client_of_http_2_that_asks_for_nothing_is_not_kept_for_ever() {
+    let service = service(&[b"h2"], HOST).await;
+    let client = Client::new(&service, true);
+    let stream = TokioIo::new(client.connect(&[b"h2"], HOST).await.unwrap());
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    let connection = TaskTracker::new().spawn(connection);
+    let ask = request(Method::GET, HOST, &format!("https://{HOST}/"), "");
+    assert_eq!(sender.send_request(ask).await.unwrap().status(), StatusCode::OK);
+    tokio::time::pause();
+    let ended = tokio::time::timeout(Duration::from_hours(1), connection).await;
+    assert!(ended.expect("it was kept").is_ok());
+    assert!(sender.is_closed());
+}
+
 /// Never lets a request pass, and knows where it waits.
 #[derive(Default)]
 struct Hold {
