@@ -1,11 +1,11 @@
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
 };
 
 use osb_api::SandboxId;
 use osb_core::{Clock as _, SystemClock};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, broadcast};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -26,6 +26,8 @@ pub(crate) struct Door {
     book: Mutex<Book>,
     passages: Mutex<Passages>,
     log: Mutex<Log>,
+    /// Made for the first who watches.
+    watchers: OnceLock<broadcast::Sender<Arc<Decision>>>,
     /// Ends everything that belongs to the sandbox.
     pub(crate) closed: CancellationToken,
     pub(crate) arrivals: Bucket,
@@ -61,6 +63,8 @@ impl Door {
     /// Questions that are answered at the same time.
     const ASKING: usize = 64;
     const ASKERS: usize = 64;
+    /// Decisions that wait for a watcher who is slow.
+    const WAITING: usize = 1024;
     const STRANGE_NAMES: (f64, f64) = (2.0, 200.0);
 
     pub(crate) fn new(
@@ -79,6 +83,7 @@ impl Door {
             book: Mutex::new(Book::anywhere()),
             passages: Mutex::default(),
             log: Mutex::default(),
+            watchers: OnceLock::new(),
             closed: CancellationToken::new(),
             arrivals: Bucket::new(arrivals, arrivals * 2.0),
             datagrams: Bucket::new(Self::DATAGRAMS.0, Self::DATAGRAMS.1),
@@ -151,8 +156,16 @@ impl Door {
     fn tell(&self, decision: Option<Arc<Decision>>) {
         // Nobody may be watching.
         if let Some(decision) = decision {
+            if let Some(watchers) = self.watchers.get() {
+                drop(watchers.send(decision.clone()));
+            }
             drop(self.house.watchers.send(decision));
         }
+    }
+
+    /// Decisions as they are made. Others have no part in them, and do not make anybody miss some.
+    pub(crate) fn watch(&self) -> broadcast::Receiver<Arc<Decision>> {
+        self.watchers.get_or_init(|| broadcast::Sender::new(Self::WAITING)).subscribe()
     }
 
     pub(crate) fn recent(&self) -> Vec<Decision> {

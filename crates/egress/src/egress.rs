@@ -215,7 +215,7 @@ impl Egress {
     /// Decisions about one sandbox as they are made; `None` if nobody attends to it.
     pub fn follow(&self, id: SandboxId) -> Option<Follow> {
         let door = self.door(id)?;
-        Some(Follow { watch: self.watch(), id, closed: door.closed.clone() })
+        Some(Follow { watch: door.watch(), closed: door.closed.clone() })
     }
 
     pub fn counts(&self) -> Counts {
@@ -244,7 +244,6 @@ impl Egress {
 #[derive(Debug)]
 pub struct Follow {
     watch: broadcast::Receiver<Arc<Decision>>,
-    id: SandboxId,
     closed: CancellationToken,
 }
 
@@ -258,8 +257,8 @@ impl Follow {
                 () = self.closed.cancelled() => return None,
             };
             match next {
-                Ok(decision) if decision.sandbox == self.id => return Some(decision),
-                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Ok(decision) => return Some(decision),
+                Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
             }
         }

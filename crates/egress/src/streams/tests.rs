@@ -1,5 +1,6 @@
 use std::io::ErrorKind;
 
+use osb_api::SandboxId;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
@@ -286,6 +287,23 @@ async fn streams_on_which_nobody_asks_keep_no_one_from_asking() {
     assert_eq!(rest(&mut surplus).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
     // All of them are taken by now, and datagrams still find a turn.
     assert_eq!(house.door.asking.available_permits(), 64);
+}
+
+#[tokio::test]
+async fn whoever_follows_a_sandbox_misses_nothing_because_of_another() {
+    let house = TestHouse::start(only(&[])).await;
+    let loud = house.egress.door_for_tests(SandboxId::random(), only(&[]), None);
+    let mut follow = house.egress.follow(house.door.id).unwrap();
+    let denied = Ruling { verdict: Verdict::Deny, by: By::Default };
+    let target = Target::Address([192, 0, 2, 1].into());
+    house.door.note(target.attempt(443), denied.clone());
+    for port in 1..5000 {
+        loud.note(target.attempt(port), denied.clone());
+    }
+    loud.close();
+    house.door.close();
+    let decision = follow.next().await.expect("it was missed");
+    assert_eq!((decision.sandbox, decision.what.port), (house.door.id, 443));
 }
 
 /// Runs a test in whose time nothing happens by itself: while it waits for a socket, which takes no time,
