@@ -12,6 +12,7 @@ use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header,
     uri::{Authority, PathAndQuery},
 };
+use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
     body::Incoming,
@@ -271,7 +272,11 @@ fn address(request: &mut Request<Body>, version: Version) -> Result<(), Refusal>
         Uri::builder().path_and_query(path).build()
     };
     *request.uri_mut() = uri.map_err(unfit)?;
-    *request.version_mut() = version;
+    // HTTP/1.0 has no bodies whose length is not said ahead, as of one that is changed on its way.
+    let is_told = request.body().size_hint().exact().is_some()
+        || request.headers().contains_key(header::CONTENT_LENGTH);
+    let is_fit = is_told || version != Version::HTTP_10;
+    *request.version_mut() = if is_fit { version } else { Version::HTTP_11 };
     Ok(())
 }
 
@@ -322,7 +327,28 @@ fn body(bytes: Bytes) -> Body {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
     use super::*;
+
+    #[test]
+    fn a_body_of_unknown_length_is_not_lost_for_a_client_of_http_1_0() {
+        let known = || body(Bytes::from_static(b"12345"));
+        let unknown = || {
+            let frames =
+                futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"12345")))]);
+            StreamBody::new(frames).boxed_unsync()
+        };
+        let sent = |body, version| {
+            let mut request = Request::post("/").body(body).unwrap();
+            address(&mut request, version).unwrap();
+            request.version()
+        };
+        assert_eq!(sent(known(), Version::HTTP_10), Version::HTTP_10);
+        assert_eq!(sent(unknown(), Version::HTTP_10), Version::HTTP_11);
+        assert_eq!(sent(unknown(), Version::HTTP_11), Version::HTTP_11);
+    }
 
     #[test]
     fn what_concerns_the_connection_goes_and_whom_the_request_is_for_stays() {
