@@ -232,7 +232,7 @@ impl http_body::Body for Rewriting {
             match frame.into_data() {
                 Ok(piece) => {
                     match rewrite.push(piece) {
-                        // All of it may be the beginning of something.
+                        // All of it is held back.
                         Ok(piece) if piece.is_empty() => {}
                         Ok(piece) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
                         Err(error) => return Poll::Ready(Some(Err(error.into()))),

@@ -14,7 +14,7 @@ use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 use super::{
     encode::{Encoding, Wiped},
     path,
-    patterns::{Overgrown, Patterns, Rewrite},
+    patterns::{Hold, Overgrown, Patterns, Rewrite},
     redact::Redactor,
 };
 
@@ -200,7 +200,8 @@ impl Armed {
         if patterns.is_empty() || length(headers) == Some(0) {
             return None;
         }
-        Some(Rewrite::new(Arc::clone(patterns), ROOM_IN_BODY, take_length(headers)))
+        let length = take_length(headers);
+        Some(Rewrite::new(Arc::clone(patterns), Hold::Beginnings, ROOM_IN_BODY, length))
     }
 }
 

@@ -1,13 +1,17 @@
 //! Finds and replaces texts while they stream by, wherever the pieces are cut.
 //!
 //! One pass from left to right: at a position the longest text wins, and what was put in is not
-//! looked at again. A piece is held back only as far as it may be the beginning of something.
+//! looked at again. What is held back of a piece is the beginning of something, or, where the texts
+//! are secret, does not depend on them.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use bytes::Bytes;
 
 use super::encode::Wiped;
+
+/// What is held back blindly is a multiple of this.
+const HELD: usize = 256;
 
 /// Texts to find, each with what to put in its place.
 pub(super) struct Patterns {
@@ -35,11 +39,21 @@ pub struct Overgrown;
 /// A body on its way through a set of texts.
 pub struct Rewrite {
     patterns: Arc<Patterns>,
-    /// The beginning of something, perhaps.
+    hold: Hold,
     held: Vec<u8>,
     /// How much longer the whole may become.
     room: usize,
     length: Option<u64>,
+}
+
+/// What is held back of a piece until more comes or the body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// What may be the beginning of a text. Whoever sees the pieces learns how the texts begin.
+    Beginnings,
+    /// As much as the longest text may need, whatever it says, but nothing before the end of a line:
+    /// events are passed on when they come.
+    Blindly,
 }
 
 /// What is at a position.
@@ -50,11 +64,13 @@ enum Sight<'a> {
     Perhaps,
 }
 
-/// Whether more text follows.
+/// How far a text is gone through.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Piece {
-    Inner,
-    Last,
+enum Until {
+    /// To where something begins that may go on.
+    Beginning,
+    /// To a position before which everything can be decided.
+    Position(usize),
 }
 
 impl Patterns {
@@ -82,7 +98,7 @@ impl Patterns {
         room: usize,
     ) -> Result<Cow<'t, [u8]>, Overgrown> {
         let (mut out, mut room) = (None, room);
-        let end = self.run(text, Piece::Last, &mut room, &mut out)?;
+        let end = self.run(text, Until::Position(text.len()), &mut room, &mut out)?;
         let rest = text.get(end.copied..).unwrap_or_default();
         Ok(match out {
             None => Cow::Borrowed(text),
@@ -98,14 +114,18 @@ impl Patterns {
     fn run(
         &self,
         text: &[u8],
-        piece: Piece,
+        until: Until,
         room: &mut usize,
         out: &mut Option<Vec<u8>>,
     ) -> Result<End, Overgrown> {
         let (mut copied, mut at) = (0, 0);
-        while let Some(found) = self.begins.next(text, at) {
+        let limit = match until {
+            Until::Beginning => text.len(),
+            Until::Position(limit) => limit,
+        };
+        while let Some(found) = self.begins.next(text, at).filter(|found| *found < limit) {
             let rest = text.get(found..).unwrap_or_default();
-            match self.look(rest, piece) {
+            match self.look(rest, until) {
                 Sight::Nothing => at = found + 1,
                 Sight::Perhaps => return Ok(End { copied, decided: found }),
                 Sight::Match(pattern) => {
@@ -119,15 +139,26 @@ impl Patterns {
                 }
             }
         }
-        Ok(End { copied, decided: text.len() })
+        Ok(End { copied, decided: limit.max(copied) })
     }
 
-    fn look(&self, rest: &[u8], piece: Piece) -> Sight<'_> {
+    /// Where the last part of a text begins that must be held back so that nobody learns what is
+    /// looked for.
+    fn blind(&self, text: &[u8]) -> usize {
+        // Rounded, so that even the length is not told exactly.
+        let longest = self.all.first().map_or(0, |pattern| pattern.find.len());
+        let far = text.len().saturating_sub(longest.next_multiple_of(HELD));
+        let spans_lines = self.all.iter().any(|pattern| pattern.find.contains(&b'\n'));
+        let line = if spans_lines { None } else { memchr::memrchr(b'\n', text) };
+        line.map_or(far, |line| far.max(line + 1))
+    }
+
+    fn look(&self, rest: &[u8], until: Until) -> Sight<'_> {
         for pattern in &self.all {
             if rest.starts_with(&pattern.find) {
                 return Sight::Match(pattern);
             }
-            if piece == Piece::Inner && pattern.find.starts_with(rest) {
+            if until == Until::Beginning && pattern.find.starts_with(rest) {
                 return Sight::Perhaps;
             }
         }
@@ -178,8 +209,13 @@ impl Rewrite {
     /// [`Rewrite::whole`] and sent with its new length: some servers take no body without one.
     pub const WHOLE: u64 = 1 << 20;
 
-    pub(super) fn new(patterns: Arc<Patterns>, room: usize, length: Option<u64>) -> Self {
-        Self { patterns, held: Vec::new(), room, length }
+    pub(super) fn new(
+        patterns: Arc<Patterns>,
+        hold: Hold,
+        room: usize,
+        length: Option<u64>,
+    ) -> Self {
+        Self { patterns, hold, held: Vec::new(), room, length }
     }
 
     /// How long the body was announced to be, before anything is replaced.
@@ -189,29 +225,37 @@ impl Rewrite {
 
     /// Takes the next piece and gives what can be passed on.
     pub fn push(&mut self, piece: Bytes) -> Result<Bytes, Overgrown> {
-        self.take(piece, Piece::Inner)
+        let text = self.after_held(piece);
+        let until = match self.hold {
+            Hold::Beginnings => Until::Beginning,
+            Hold::Blindly => Until::Position(self.patterns.blind(&text)),
+        };
+        self.take(&text, until)
     }
 
     /// Gives what was held back: the body is over.
-    pub fn finish(mut self) -> Result<Bytes, Overgrown> {
-        self.take(Bytes::new(), Piece::Last)
+    pub fn finish(self) -> Result<Bytes, Overgrown> {
+        self.whole(Bytes::new())
     }
 
     /// Takes a whole body.
     pub fn whole(mut self, body: Bytes) -> Result<Bytes, Overgrown> {
-        self.take(body, Piece::Last)
+        let text = self.after_held(body);
+        self.take(&text, Until::Position(text.len()))
     }
 
-    fn take(&mut self, piece: Bytes, kind: Piece) -> Result<Bytes, Overgrown> {
-        let text = if self.held.is_empty() {
-            piece
-        } else {
-            let mut text = std::mem::take(&mut self.held);
-            text.extend_from_slice(&piece);
-            Bytes::from(text)
-        };
+    fn after_held(&mut self, piece: Bytes) -> Bytes {
+        if self.held.is_empty() {
+            return piece;
+        }
+        let mut text = std::mem::take(&mut self.held);
+        text.extend_from_slice(&piece);
+        Bytes::from(text)
+    }
+
+    fn take(&mut self, text: &Bytes, until: Until) -> Result<Bytes, Overgrown> {
         let mut out = None;
-        let end = self.patterns.run(&text, kind, &mut self.room, &mut out)?;
+        let end = self.patterns.run(text, until, &mut self.room, &mut out)?;
         self.held.extend_from_slice(text.get(end.decided..).unwrap_or_default());
         // Where nothing was replaced the piece goes on as it came, without a copy.
         let Some(mut out) = out else { return Ok(text.slice(..end.decided)) };
@@ -228,7 +272,8 @@ pub fn rewrite<'a>(
 ) -> Result<Vec<u8>, Overgrown> {
     let wiped = |text: &[u8]| Wiped::new(text.to_vec());
     let pairs = pairs.iter().map(|(find, put)| (wiped(find), wiped(put)));
-    let mut rewrite = Rewrite::new(Arc::new(Patterns::new(pairs)), usize::MAX, None);
+    let patterns = Arc::new(Patterns::new(pairs));
+    let mut rewrite = Rewrite::new(patterns, Hold::Beginnings, usize::MAX, None);
     let mut out = Vec::new();
     for piece in pieces {
         out.extend_from_slice(&rewrite.push(Bytes::copy_from_slice(piece))?);
@@ -284,8 +329,15 @@ mod tests {
         out
     }
 
-    fn streamed(patterns: &Arc<Patterns>, pieces: &[&[u8]]) -> Vec<u8> {
-        let mut rewrite = Rewrite::new(Arc::clone(patterns), usize::MAX, None);
+    fn open(patterns: Arc<Patterns>) -> Rewrite {
+        Rewrite::new(patterns, Hold::Beginnings, usize::MAX, None)
+    }
+
+    fn blind(patterns: Arc<Patterns>) -> Rewrite {
+        Rewrite::new(patterns, Hold::Blindly, usize::MAX, None)
+    }
+
+    fn streamed(mut rewrite: Rewrite, pieces: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
         for piece in pieces {
             out.extend_from_slice(&rewrite.push(Bytes::copy_from_slice(piece)).unwrap());
@@ -307,7 +359,7 @@ mod tests {
 
     #[test]
     fn only_what_may_be_a_beginning_is_held_back() {
-        let mut rewrite = Rewrite::new(patterns(&[("__KEY__", "s")]), usize::MAX, None);
+        let mut rewrite = open(patterns(&[("__KEY__", "s")]));
         let mut push = |text: &'static str| rewrite.push(Bytes::from_static(text.as_bytes()));
         assert_eq!(push("data: hello\n\n").unwrap(), "data: hello\n\n");
         assert_eq!(push("a __K").unwrap(), "a ");
@@ -320,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_piece_without_a_hit_is_not_copied() {
-        let mut rewrite = Rewrite::new(patterns(&[("__KEY__", "s")]), usize::MAX, None);
+        let mut rewrite = open(patterns(&[("__KEY__", "s")]));
         let piece = Bytes::from(vec![b'a'; 1000]);
         let passed = rewrite.push(piece.clone()).unwrap();
         assert_eq!(passed.as_ptr(), piece.as_ptr());
@@ -328,7 +380,8 @@ mod tests {
 
     #[test]
     fn growth_has_an_end() {
-        let mut rewrite = Rewrite::new(patterns(&[("x", "0123456789")]), 20, None);
+        let mut rewrite =
+            Rewrite::new(patterns(&[("x", "0123456789")]), Hold::Beginnings, 20, None);
         assert!(rewrite.push(Bytes::from_static(b"x.x")).is_ok());
         assert_eq!(rewrite.push(Bytes::from_static(b"x")), Err(Overgrown));
     }
@@ -337,14 +390,15 @@ mod tests {
         #[test]
         fn however_it_is_cut_the_answer_is_that_of_the_whole(
             pairs in vec(("[abc]{1,5}", "[abcd]{0,6}"), 0..6),
-            pieces in vec("[abcd]{0,6}", 0..12),
+            pieces in vec("[abcd\n]{0,6}", 0..12),
         ) {
             let pairs: Vec<_> = pairs.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
             let whole = pieces.concat();
             let patterns = patterns(&pairs);
             let expected = naive(&pairs, whole.as_bytes());
             let pieces: Vec<_> = pieces.iter().map(String::as_bytes).collect();
-            prop_assert_eq!(streamed(&patterns, &pieces), expected.clone());
+            prop_assert_eq!(streamed(open(patterns.clone()), &pieces), expected.clone());
+            prop_assert_eq!(streamed(blind(patterns.clone()), &pieces), expected.clone());
             let at_once = patterns.replace(whole.as_bytes(), usize::MAX).unwrap();
             prop_assert_eq!(at_once.into_owned(), expected);
         }
@@ -356,11 +410,60 @@ mod tests {
         ) {
             let longest = pairs.iter().map(String::len).max().unwrap();
             let pairs: Vec<_> = pairs.iter().map(|find| (find.as_str(), "")).collect();
-            let mut rewrite = Rewrite::new(patterns(&pairs), usize::MAX, None);
+            let mut rewrite = open(patterns(&pairs));
             for piece in pieces {
                 rewrite.push(Bytes::from(piece)).unwrap();
                 prop_assert!(rewrite.held.len() < longest);
             }
         }
+
+        #[test]
+        fn the_pieces_tell_nothing_of_a_text_that_is_not_in_them(
+            one in "[ab]{6}",
+            other in "[ab]{6}",
+            pieces in vec("[ab]{0,5}[\n.]?[ab]{0,400}", 0..8),
+        ) {
+            let whole = pieces.concat();
+            // So that neither is in it, and every beginning of both is.
+            let (one, other) = (format!("{one}!"), format!("{other}!"));
+            let lengths = |secret: &str| {
+                let mut rewrite = blind(patterns(&[(secret, "[REDACTED]")]));
+                let pushed: Vec<_> = pieces.iter().map(|piece| {
+                    rewrite.push(Bytes::copy_from_slice(piece.as_bytes())).unwrap()
+                }).collect();
+                let last = rewrite.finish().unwrap();
+                assert_eq!([pushed.concat().as_slice(), &last].concat(), whole.as_bytes());
+                pushed.iter().map(Bytes::len).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(lengths(&one), lengths(&other));
+        }
+
+        #[test]
+        fn texts_are_found_across_what_is_held_back_blindly(
+            before in vec("[ab\n]{0,300}", 0..4),
+            after in vec("[ab\n]{0,300}", 0..4),
+            cut in 0..7_usize,
+        ) {
+            let (begin, end) = "s3cret!".split_at(cut);
+            let all = [before.clone(), vec![begin.to_owned(), end.to_owned()], after.clone()].concat();
+            let pieces: Vec<_> = all.iter().map(String::as_bytes).collect();
+            let expected = format!("{}*{}", before.concat(), after.concat());
+            let out = streamed(blind(patterns(&[("s3cret!", "*")])), &pieces);
+            prop_assert_eq!(out, expected.into_bytes());
+        }
+    }
+
+    #[test]
+    fn whole_lines_are_passed_on_at_once_unless_a_text_spans_some() {
+        let mut rewrite = blind(patterns(&[("s3cret", "*")]));
+        let event = Bytes::from_static(b"data: s3cret\n\n");
+        assert_eq!(rewrite.push(event.clone()).unwrap(), "data: *\n\n");
+        assert_eq!(rewrite.push(Bytes::from_static(b"data")).unwrap(), "");
+        assert_eq!(rewrite.push(Bytes::from_static(b": 1\n")).unwrap(), "data: 1\n");
+        let mut rewrite = blind(patterns(&[("two\nlines", "*")]));
+        assert_eq!(rewrite.push(event).unwrap(), "");
+        assert_eq!(rewrite.push(Bytes::from_static(b"two\nli")).unwrap(), "");
+        assert_eq!(rewrite.push(Bytes::from_static(b"nes\n")).unwrap(), "");
+        assert_eq!(rewrite.finish().unwrap(), "data: s3cret\n\n*\n");
     }
 }
