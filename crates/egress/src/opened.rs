@@ -64,6 +64,13 @@ impl Insight {
         looked_into.then(|| Seen { name: name.clone(), port, scheme })
     }
 
+    /// Where requests to a host get credentials from. A rule may have the host looked into at other
+    /// ports, too, where somebody else may answer.
+    fn vault_for(&self, host: &Host) -> Option<Arc<Vault>> {
+        let gives = matches!((host.scheme, host.port), (Scheme::Https, 443) | (Scheme::Http, 80));
+        self.vault.clone().filter(|_| gives)
+    }
+
     fn authority(&self, root: &Root, id: SandboxId) -> io::Result<&Authority> {
         if let Some(authority) = self.authority.get() {
             return Ok(authority);
@@ -110,7 +117,7 @@ pub(crate) async fn serve(
         }
     };
     let hosts = Arc::new(Hosts { way, passage: passage.clone(), at: OnceLock::new() });
-    let vault = insight.vault.clone();
+    let vault = insight.vault_for(&host);
     let noted = passage.clone();
     let told = Arc::new(move |asked, ruling| noted.note(Protocol::Credential, asked, ruling));
     let credentials = vault.map(|vault| Credentials::new(vault, host.clone(), told));
@@ -233,5 +240,26 @@ impl AsyncWrite for Metered {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vault_gives_at_the_ports_of_the_schemes_alone() {
+        let insight = Insight::new(Some(Arc::new(Vault::new(Arc::default()))));
+        for (scheme, port, gives) in [
+            (Scheme::Https, 443, true),
+            (Scheme::Http, 80, true),
+            (Scheme::Https, 8443, false),
+            (Scheme::Https, 80, false),
+            (Scheme::Http, 443, false),
+            (Scheme::Http, 8080, false),
+        ] {
+            let host = Host { name: Name::parse("a.example.com").unwrap(), port, scheme };
+            assert_eq!(insight.vault_for(&host).is_some(), gives, "{host:?}");
+        }
     }
 }
