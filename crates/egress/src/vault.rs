@@ -40,6 +40,8 @@ use osb_api::{
     },
 };
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
 use self::credential::Held;
 #[cfg(feature = "fuzzing")]
 pub use self::patterns::rewrite;
@@ -59,6 +61,8 @@ use crate::Name;
 
 /// The most credentials, and the most bindings, of one vault.
 const MOST: usize = 128;
+/// How many bytes of bodies are in memory as a whole, of all requests of a sandbox.
+const ROOM: usize = 8 << 20;
 
 /// The vault of one sandbox, if it has been made.
 #[derive(Debug)]
@@ -69,6 +73,8 @@ pub struct Vault {
     kept: Mutex<Kept>,
     /// What requests see. Never locked for longer than it takes to copy a pointer.
     active: RwLock<Arc<Active>>,
+    /// A permit for every byte of the bodies that are in memory as a whole.
+    room: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
@@ -105,7 +111,13 @@ pub enum VaultError {
 
 impl Vault {
     pub fn new(sources: Arc<Sources>) -> Self {
-        Self { sources, keep: None, kept: Mutex::default(), active: RwLock::default() }
+        Self {
+            sources,
+            keep: None,
+            kept: Mutex::default(),
+            active: RwLock::default(),
+            room: Arc::new(Semaphore::new(ROOM)),
+        }
     }
 
     /// Puts back what was kept when the last server ended, if anything was.
@@ -124,6 +136,11 @@ impl Vault {
     /// What is in force now. Ask again for every request.
     pub fn active(&self) -> Arc<Active> {
         Arc::clone(&self.active.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Room for a body in memory, if there is that much left.
+    pub(crate) fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.room).try_acquire_many_owned(u32::try_from(bytes).ok()?).ok()
     }
 
     /// Makes the vault. Bindings must have the `scope`, and their hosts be `allowed` by the policy.

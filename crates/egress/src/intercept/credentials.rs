@@ -5,6 +5,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -14,12 +15,16 @@ use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Full};
 
 use osb_core::Chain;
+use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
 use super::{Body, BoxError, Finish, Host, Refusal, Rules, Scheme};
 use crate::{
     Asked, By, CredentialOutcome, CredentialUse, Ruling, Verdict,
     vault::{Armed, Found, Rewrite, Vault},
 };
+
+/// How long a client may take for a body that is read whole.
+const BODY_WITHIN: Duration = Duration::from_mins(1);
 
 /// Hears of every use of credentials, and of every time that they were withheld.
 pub type Told = Arc<dyn Fn(Asked, Ruling) + Send + Sync>;
@@ -83,6 +88,31 @@ impl Drop for Use {
     }
 }
 
+impl Credentials {
+    /// The body of a request with its placeholders replaced. If there is no room for it as a whole,
+    /// it is sent in chunks.
+    async fn rewritten(
+        &self,
+        headers: &mut HeaderMap,
+        body: Body,
+        rewrite: Rewrite,
+    ) -> Result<Body, Refusal> {
+        let Some(room) = rewrite.needs().and_then(|bytes| self.vault.room(bytes)) else {
+            return Ok(Rewriting::new(body, rewrite, None).boxed_unsync());
+        };
+        let bad = |error: BoxError| Refusal::new(StatusCode::BAD_REQUEST, error.to_string());
+        // No longer than it was announced to be: the connection does not pass on more.
+        let whole = timeout(BODY_WITHIN, body.collect()).await.map_err(|_| {
+            Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")
+        })?;
+        let whole = whole.map_err(bad)?.to_bytes();
+        let body = rewrite.whole(whole).map_err(|error| bad(error.into()))?;
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        let whole = Bytes::from_owner(Whole { body, _room: room });
+        Ok(Full::new(whole).map_err(|never| match never {}).boxed_unsync())
+    }
+}
+
 #[async_trait]
 impl Rules for Credentials {
     async fn treat(&self, request: Request<Body>) -> Result<(Request<Body>, Finish), Refusal> {
@@ -134,7 +164,7 @@ impl Rules for Credentials {
             }
         };
         let body = match rewrite {
-            Some(rewrite) => match rewritten(&mut parts.headers, body, rewrite).await {
+            Some(rewrite) => match self.rewritten(&mut parts.headers, body, rewrite).await {
                 Ok(body) => body,
                 Err(Refusal { status, message, .. }) => {
                     return Err(used.withheld(status, "the body cannot hold it", message));
@@ -156,17 +186,16 @@ impl Rules for Credentials {
     }
 }
 
-/// The body of a request with its placeholders replaced.
-async fn rewritten(headers: &mut HeaderMap, body: Body, rewrite: Rewrite) -> Result<Body, Refusal> {
-    if rewrite.length().is_none_or(|length| length > Rewrite::WHOLE) {
-        return Ok(Rewriting::new(body, rewrite, None).boxed_unsync());
+/// A body that is in memory as a whole, and the room for it.
+struct Whole {
+    body: Bytes,
+    _room: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Whole {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
     }
-    let bad = |error: BoxError| Refusal::new(StatusCode::BAD_REQUEST, error.to_string());
-    // No longer than it was announced to be: the connection does not pass on more.
-    let whole = body.collect().await.map_err(bad)?.to_bytes();
-    let whole = rewrite.whole(whole).map_err(|error| bad(error.into()))?;
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(whole.len()));
-    Ok(Full::new(whole).map_err(|never| match never {}).boxed_unsync())
 }
 
 /// An answer without the secrets that its request was given.
@@ -188,6 +217,8 @@ fn redacted(mut response: Response<Body>, armed: Arc<Armed>) -> Response<Body> {
 struct Rewriting {
     body: Body,
     rewrite: Option<Rewrite>,
+    /// What is yet to be rewritten of the last piece.
+    rest: Bytes,
     /// What follows the body, once the end of it was passed on.
     trailers: Option<HeaderMap>,
     /// What is taken out of the trailers, of an answer.
@@ -196,7 +227,7 @@ struct Rewriting {
 
 impl Rewriting {
     fn new(body: Body, rewrite: Rewrite, armed: Option<Arc<Armed>>) -> Self {
-        Self { body, rewrite: Some(rewrite), trailers: None, armed }
+        Self { body, rewrite: Some(rewrite), rest: Bytes::new(), trailers: None, armed }
     }
 
     /// What the rewriting held back.
@@ -224,20 +255,22 @@ impl http_body::Body for Rewriting {
             }
             let this = &mut *self;
             let Some(rewrite) = &mut this.rewrite else { return Poll::Ready(None) };
+            if !this.rest.is_empty() {
+                let step = this.rest.len().min(rewrite.step());
+                match rewrite.push(this.rest.split_to(step)) {
+                    // All of it is held back.
+                    Ok(piece) if piece.is_empty() => continue,
+                    Ok(piece) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
+                    Err(error) => return Poll::Ready(Some(Err(error.into()))),
+                }
+            }
             let frame = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => return Poll::Ready(this.finish()),
             };
             match frame.into_data() {
-                Ok(piece) => {
-                    match rewrite.push(piece) {
-                        // All of it is held back.
-                        Ok(piece) if piece.is_empty() => {}
-                        Ok(piece) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
-                        Err(error) => return Poll::Ready(Some(Err(error.into()))),
-                    }
-                }
+                Ok(piece) => this.rest = piece,
                 Err(frame) => {
                     let Ok(mut trailers) = frame.into_trailers() else { continue };
                     if let Some(armed) = &this.armed {
@@ -252,3 +285,6 @@ impl http_body::Body for Rewriting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

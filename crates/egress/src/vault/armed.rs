@@ -18,7 +18,7 @@ use super::{
     redact::Redactor,
 };
 
-/// How much longer the secrets may make a path, a header or a body.
+/// How much longer the secrets may make the head of a request, and its body.
 const ROOM_IN_HEAD: usize = 64 << 10;
 const ROOM_IN_BODY: usize = 1 << 20;
 
@@ -142,11 +142,12 @@ impl Armed {
     /// announced with is no longer among the headers then: send it in chunks, or read it whole if it
     /// is short, as [`Rewrite::WHOLE`] says, and set the new length.
     pub fn request(&self, parts: &mut Parts) -> Result<Option<Rewrite>, Refused> {
-        parts.uri = self.target(&parts.uri)?;
+        let mut room = ROOM_IN_HEAD;
+        parts.uri = self.target(&parts.uri, &mut room)?;
         if !self.in_headers.is_empty() {
             for (name, value) in &mut parts.headers {
                 if !is_untouched(name) {
-                    substitute(&self.in_headers, value)?;
+                    substitute(&self.in_headers, value, &mut room)?;
                 }
             }
         }
@@ -165,11 +166,11 @@ impl Armed {
         &self.redactor
     }
 
-    fn target(&self, uri: &Uri) -> Result<Uri, Refused> {
+    fn target(&self, uri: &Uri, room: &mut usize) -> Result<Uri, Refused> {
         let (path, query) = (uri.path(), uri.query());
-        let new_path = self.in_path.replace(path.as_bytes(), ROOM_IN_HEAD)?;
+        let new_path = self.in_path.replace(path.as_bytes(), room)?;
         let new_query =
-            query.map(|query| self.in_query.replace(query.as_bytes(), ROOM_IN_HEAD)).transpose()?;
+            query.map(|query| self.in_query.replace(query.as_bytes(), room)).transpose()?;
         let is_owned = |text: &Cow<'_, [u8]>| matches!(text, Cow::Owned(_));
         if !is_owned(&new_path) && !new_query.as_ref().is_some_and(is_owned) {
             return Ok(uri.clone());
@@ -280,8 +281,12 @@ fn is_untouched(name: &HeaderName) -> bool {
         || name.as_str().starts_with("x-forwarded-")
 }
 
-fn substitute(patterns: &Patterns, value: &mut HeaderValue) -> Result<(), Refused> {
-    if let Cow::Owned(new) = patterns.replace(value.as_bytes(), ROOM_IN_HEAD)? {
+fn substitute(
+    patterns: &Patterns,
+    value: &mut HeaderValue,
+    room: &mut usize,
+) -> Result<(), Refused> {
+    if let Cow::Owned(new) = patterns.replace(value.as_bytes(), room)? {
         *value = HeaderValue::from_bytes(&new).map_err(|_| Refused::Header)?;
         value.set_sensitive(true);
     }

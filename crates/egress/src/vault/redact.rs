@@ -54,7 +54,7 @@ impl Redactor {
     /// Goes through a whole text.
     fn text<'t>(&self, text: &'t [u8]) -> Cow<'t, [u8]> {
         // Without a bound on its growth nothing is refused.
-        self.patterns.replace(text, usize::MAX).unwrap_or(Cow::Borrowed(REDACTED))
+        self.patterns.replace(text, &mut { usize::MAX }).unwrap_or(Cow::Borrowed(REDACTED))
     }
 
     /// What the body of an answer with these headers goes through, if anything can be found in it.

@@ -136,3 +136,14 @@ fn nothing_prints_a_secret() {
     let armed = injecting(AuthScheme::Bearer, "authorization");
     assert!(!format!("{armed:?} {:?}", armed.redactor()).contains("s3cret"));
 }
+
+#[test]
+fn the_headers_of_a_request_share_their_room() {
+    let armed = substituting(&[Place::Header], &"s".repeat(16 << 10));
+    let with = |count: usize| {
+        let many = (0..count).fold(Request::get("/"), |request, _| request.header("x", "__KEY__"));
+        armed.request(&mut parts(many)).map(|_| ())
+    };
+    assert_eq!(with(4), Ok(()));
+    assert_eq!(with(5), Err(Refused::Overgrown(Overgrown)));
+}
