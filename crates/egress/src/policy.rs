@@ -8,7 +8,7 @@
 mod edit;
 pub(crate) mod range;
 pub(crate) mod readings;
-mod requests;
+pub(crate) mod requests;
 pub(crate) mod rules;
 pub(crate) mod target;
 #[cfg(test)]

@@ -123,7 +123,7 @@ impl Rules for Credentials {
             Scheme::Https => osb_api::egress::Scheme::Https,
         };
         let target = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let found = active.find(scheme, &self.host.name, &parts.method, target);
+        let found = active.find(scheme, &self.host.name, &parts);
         let (bound, withheld) = match found {
             Found::None => {
                 return Ok((Request::from_parts(parts, body), Box::new(|response| response)));

@@ -75,6 +75,13 @@ impl Readings {
         &self.other_paths
     }
 
+    /// Whether it is the same in every way in which it may be read, as a method and a path.
+    pub(crate) fn all(&self, is_it: impl Fn(&str, &[u8]) -> bool) -> bool {
+        self.methods.as_ref().zip(self.paths.as_ref()).is_some_and(|(methods, paths)| {
+            methods.iter().all(|method| paths.iter().all(|path| is_it(method, path)))
+        })
+    }
+
     /// Whether nobody can be sure what it asks for.
     pub fn is_ambiguous(&self) -> bool {
         self.methods.is_none() || self.paths.is_none()

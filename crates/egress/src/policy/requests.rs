@@ -78,9 +78,9 @@ fn read_paths(paths: &[String]) -> Result<Vec<Pattern>, BadTarget> {
     paths.iter().map(|path| Pattern::parse(path).map_err(BadTarget::Paths)).collect()
 }
 
-/// Paths that a rule is about, as they are written and as they are meant.
+/// Paths that a rule or a binding is about, as they are written and as they are meant.
 #[derive(Debug)]
-struct Pattern {
+pub(crate) struct Pattern {
     is_prefix: bool,
     forms: [Vec<u8>; 2],
 }
@@ -90,17 +90,22 @@ impl Pattern {
         if text.len() > LONGEST_PATH {
             return Err("a path has at most 1024 characters");
         }
-        let (path, is_prefix) = match PathPattern::parse(text)? {
-            PathPattern::Exact(path) => (path, false),
-            PathPattern::Prefix(path) => (path, true),
-        };
-        if is_malformed(&path) {
+        let path = PathPattern::parse(text)?;
+        if is_malformed(path.as_str()) {
             return Err("a `%` in a path stands before two hexadecimal digits");
         }
-        Ok(Self { is_prefix, forms: [normal(&path), decoded(path.as_bytes()).into_owned()] })
+        Ok(Self::new(&path))
     }
 
-    fn allows(&self, path: &[u8]) -> bool {
+    pub(crate) fn new(path: &PathPattern) -> Self {
+        let text = path.as_str();
+        Self {
+            is_prefix: matches!(path, PathPattern::Prefix(_)),
+            forms: [normal(text), decoded(text.as_bytes()).into_owned()],
+        }
+    }
+
+    pub(crate) fn allows(&self, path: &[u8]) -> bool {
         let fits =
             |form: &Vec<u8>| if self.is_prefix { path.starts_with(form) } else { path == form };
         self.forms.iter().any(fits)

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use http::{HeaderName, Method, header};
+use http::{HeaderName, header, request::Parts, uri::PathAndQuery};
 use osb_api::egress::{Binding, CredentialAuth, Match, Scheme};
 use secrecy::SecretString;
 
@@ -17,7 +17,7 @@ use super::{
     path::{self, PathPattern},
     source::{Source, SourceError, Sources},
 };
-use crate::Name;
+use crate::{Name, Readings, policy::requests::Pattern};
 
 /// What a vault holds at one moment. It never changes; a change of the vault is another one.
 #[derive(Debug, Default)]
@@ -51,6 +51,8 @@ pub struct Bound {
     hosts: Vec<HostPattern>,
     methods: Vec<String>,
     paths: Vec<PathPattern>,
+    /// The same, for what a path may be read as.
+    meant: Vec<Pattern>,
     plan: Plan,
     credentials: Vec<Arc<Held>>,
     /// At once, if no secret has to be fetched.
@@ -92,10 +94,17 @@ impl Active {
             || self.wildcards(host).any(|at| speaks(&at))
     }
 
-    /// The binding that this request is for. `target` is a path with or without a query.
-    pub fn find(&self, scheme: Scheme, host: &Name, method: &Method, target: &str) -> Found<'_> {
-        let path = target.split(['?', '#']).next().unwrap_or_default();
-        let found = self.matching(scheme, host, method, path);
+    /// The binding that this request is for.
+    pub fn find(&self, scheme: Scheme, host: &Name, request: &Parts) -> Found<'_> {
+        let path = request.uri.path_and_query().map_or("/", PathAndQuery::path);
+        let method = request.method.as_str();
+        let written = |path: &str| {
+            self.matching(host, |bound| {
+                let fits = bound.paths.iter().any(|pattern| pattern.matches(path));
+                fits && bound.is_for(scheme, method)
+            })
+        };
+        let found = written(path);
         let Found::One(bound) = found else { return found };
         if scheme == Scheme::Http && !bound.sources.plain_http {
             return Found::Plain(bound);
@@ -104,13 +113,17 @@ impl Active {
         if path::is_doubtful(&undotted) {
             return Found::Unsafe(bound);
         }
-        // A server that leaves out a dot or decodes a slash before it looks must come to the same.
-        let comes_to_the_same = |path: &str| {
-            let other = self.matching(scheme, host, method, path);
-            matches!(other, Found::One(other) if Arc::ptr_eq(other, bound))
-        };
-        let same = comes_to_the_same(&undotted)
-            && path::slashed(&undotted).is_none_or(|slashed| comes_to_the_same(&slashed));
+        // A server that leaves out a dot, decodes, or believes other headers must come to the same.
+        let is_it =
+            |found: Found<'_>| matches!(found, Found::One(other) if Arc::ptr_eq(other, bound));
+        let same = is_it(written(&undotted))
+            && path::slashed(&undotted).is_none_or(|slashed| is_it(written(&slashed)))
+            && Readings::new(method, &undotted, &request.headers).all(|method, path| {
+                is_it(self.matching(host, |bound| {
+                    let fits = bound.meant.iter().any(|pattern| pattern.allows(path));
+                    fits && bound.is_for(scheme, method)
+                }))
+            });
         if same { Found::One(bound) } else { Found::Unsafe(bound) }
     }
 
@@ -130,9 +143,8 @@ impl Active {
         })
     }
 
-    fn matching(&self, scheme: Scheme, host: &Name, method: &Method, path: &str) -> Found<'_> {
-        let fits =
-            |at: usize| self.bindings.get(at).filter(|bound| bound.is_for(scheme, method, path));
+    fn matching(&self, host: &Name, is_for: impl Fn(&Bound) -> bool) -> Found<'_> {
+        let fits = |at: usize| self.bindings.get(at).filter(|bound| is_for(bound));
         let exact = self.exact.get(host.as_str()).into_iter().flatten().copied();
         let found = one(exact.filter_map(fits));
         if let Found::None = found { one(self.wildcards(host).filter_map(fits)) } else { found }
@@ -172,12 +184,14 @@ impl Bound {
         let Match { schemes, hosts, methods, paths, ports: _ } = &binding.requests;
         let hosts = hosts.iter().map(|host| HostPattern::parse(host).map_err(|e| e.to_string()));
         let paths = paths.iter().map(|path| PathPattern::parse(path).map_err(ToOwned::to_owned));
+        let paths: Vec<_> = paths.collect::<Result<_, _>>().map_err(within)?;
         let mut bound = Self {
             name: binding.name.clone(),
             schemes: schemes.clone(),
             hosts: hosts.collect::<Result<_, _>>().map_err(within)?,
             methods: methods.clone(),
-            paths: paths.collect::<Result<_, _>>().map_err(within)?,
+            meant: paths.iter().map(Pattern::new).collect(),
+            paths,
             plan,
             credentials: held,
             ready: None,
@@ -220,10 +234,9 @@ impl Bound {
         self.credentials.iter().map(secret).collect()
     }
 
-    fn is_for(&self, scheme: Scheme, method: &Method, path: &str) -> bool {
-        self.schemes.contains(&scheme)
-            && self.methods.iter().any(|known| known == method.as_str())
-            && self.paths.iter().any(|pattern| pattern.matches(path))
+    /// Whether it is for such requests, if it is for their path.
+    fn is_for(&self, scheme: Scheme, method: &str) -> bool {
+        self.schemes.contains(&scheme) && self.methods.iter().any(|known| known == method)
     }
 
     fn collides(&self, other: &Self) -> bool {

@@ -32,6 +32,12 @@ impl PathPattern {
         Ok(if prefix { Self::Prefix(path) } else { Self::Exact(path) })
     }
 
+    /// Without the star.
+    pub(crate) fn as_str(&self) -> &str {
+        let (Self::Exact(path) | Self::Prefix(path)) = self;
+        path
+    }
+
     pub(crate) fn matches(&self, path: &str) -> bool {
         match self {
             Self::Exact(exact) => path == exact,
@@ -73,8 +79,14 @@ pub(crate) fn is_doubtful(path: &str) -> bool {
         return true;
     }
     let plain = lower.replace("%2e", ".").replace("%2f", "/");
-    // What follows a semicolon in a segment is a parameter to some servers.
-    plain.split('/').any(|part| matches!(part.split(';').next(), Some("." | "..")))
+    // What follows a semicolon in a segment is a parameter to some servers; a question or number sign
+    // that was encoded ends the path for some, and others drop spaces.
+    let segment = |part: &str| part.split([';', '?', '#']).next().map(str::trim).map(is_dots);
+    plain.split('/').any(|part| segment(part) == Some(true))
+}
+
+fn is_dots(segment: &str) -> bool {
+    matches!(segment, "." | "..")
 }
 
 /// The same path without segments that are one dot, as in the addresses of flat repositories of apt.
@@ -141,6 +153,9 @@ mod tests {
             "/%252e%252e/b",
             "/a%2f..%2fb",
             "/a/..;x=1/b",
+            "/a/.. /b",
+            "/a/..#/b",
+            "/a/..?",
             "/a%00",
         ] {
             assert!(is_doubtful(path), "{path} is not");

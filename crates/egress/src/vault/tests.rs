@@ -202,7 +202,7 @@ fn plain_http_gets_credentials_only_where_the_operator_says_so() {
     open.create(request(json!(["http"])).unwrap(), Scope::Hosts, |_| true).unwrap();
     let host = Name::parse("a.example.com").unwrap();
     let find = |active: &Active| {
-        let found = active.find(Scheme::Http, &host, &http::Method::GET, "/");
+        let found = active.find(Scheme::Http, &host, &http::Request::new(()).into_parts().0);
         (matches!(found, Found::One(_)), matches!(found, Found::Plain(_)))
     };
     assert_eq!(find(&open.active()), (true, false));

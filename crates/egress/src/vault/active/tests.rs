@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use http::{Method, Request, request::Builder};
 use osb_api::egress::Binding;
 use serde_json::{Value, from_value, json};
 
@@ -17,7 +18,12 @@ fn active(bindings: &[(&str, Value)]) -> Active {
 }
 
 fn find(active: &Active, scheme: Scheme, host: &str, method: &Method, target: &str) -> String {
-    match active.find(scheme, &Name::parse(host).unwrap(), method, target) {
+    seek(active, scheme, host, Request::builder().method(method).uri(target))
+}
+
+fn seek(active: &Active, scheme: Scheme, host: &str, request: Builder) -> String {
+    let parts = request.body(()).unwrap().into_parts().0;
+    match active.find(scheme, &Name::parse(host).unwrap(), &parts) {
         Found::None => "none".to_owned(),
         Found::One(bound) => bound.name().to_owned(),
         Found::Ambiguous(_) => "ambiguous".to_owned(),
@@ -103,4 +109,60 @@ fn a_path_that_means_something_else_to_a_server_goes_nowhere() {
     // Once the slash is written out no binding is for it.
     assert_eq!(at("/a%2Fb"), "unsafe");
     assert_eq!(at("/x/../repos/a"), "none");
+}
+
+#[test]
+fn a_path_goes_nowhere_unless_every_reading_of_it_is_bound() {
+    let requests = json!({
+        "hosts": ["a.example.com"], "methods": ["GET", "POST"], "paths": ["/bound/*", "/a%20b"],
+    });
+    let active = active(&[("b", requests)]);
+    let at = |target| find(&active, Scheme::Https, "a.example.com", &Method::GET, target);
+    for target in [
+        "/bound/%%32%65%%32%65/adm",
+        "/bound/%2%65%2%65/adm",
+        "/bound/..%3bx/adm",
+        "/bound/%u002e%u002e/adm",
+        "/bound/%c0%ae%c0%ae/adm",
+        "/bound/..%09/adm",
+        "/bound/.%0d./adm",
+        "/bound/..%20/adm",
+        "/bound/..%23/adm",
+        "/bound/..%3f/adm",
+        "/bound/%",
+    ] {
+        assert_eq!(at(target), "unsafe", "{target}");
+    }
+    for target in [
+        "/bound/x?q=/../%zz",
+        "/bound/a%20b",
+        "/bound/%C3%BC",
+        "/bound/100%25",
+        "/bound/x;a=b",
+        "/bound//x",
+        "/bound/a%2Fb",
+        "/bound/./x",
+        "/a%20b",
+    ] {
+        assert_eq!(at(target), "b", "{target}");
+    }
+}
+
+#[test]
+fn headers_that_name_another_path_or_method_must_be_bound_as_well() {
+    let requests = json!({
+        "hosts": ["a.example.com"], "methods": ["GET", "POST"], "paths": ["/bound/*"],
+    });
+    let active = active(&[("b", requests)]);
+    for (name, value, expected) in [
+        ("x-original-url", "/adm", "unsafe"),
+        ("x-rewrite-url", "/bound/../adm", "unsafe"),
+        ("x-original-url", "/bound/y", "b"),
+        ("x-http-method-override", "DELETE", "unsafe"),
+        ("x-http-method-override", "get", "b"),
+    ] {
+        let request = Request::post("/bound/x").header(name, value);
+        let found = seek(&active, Scheme::Https, "a.example.com", request);
+        assert_eq!(found, expected, "{name}: {value}");
+    }
 }
