@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header, uri::P
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Full};
 
+use hyper::ext::ReasonPhrase;
 use osb_core::Chain;
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
@@ -201,6 +202,10 @@ impl AsRef<[u8]> for Whole {
 /// An answer without the secrets that its request was given.
 fn redacted(mut response: Response<Body>, armed: Arc<Armed>) -> Response<Body> {
     armed.redactor().headers(response.headers_mut());
+    let reason = response.extensions().get::<ReasonPhrase>();
+    if reason.is_some_and(|reason| armed.redactor().finds(reason.as_bytes())) {
+        response.extensions_mut().remove::<ReasonPhrase>();
+    }
     // The answer to a request for the head alone keeps the length of what is not in it.
     if response.body().is_end_stream() {
         return response;

@@ -157,8 +157,7 @@ impl Armed {
             // Takes the place of every header of that name.
             parts.headers.insert(name, value);
         }
-        // Nothing is found in an answer that is compressed.
-        parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        ask_plainly(&mut parts.headers);
         Ok(self.body(&mut parts.headers))
     }
 
@@ -256,8 +255,20 @@ fn kind(headers: &HeaderMap) -> Kind {
     }
 }
 
+/// Nothing is found in an answer that is compressed, for whoever asks or on the way.
+fn ask_plainly(headers: &mut HeaderMap) {
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    let said = headers.get_all(header::TE).iter().filter_map(|value| value.to_str().ok());
+    let mut codings = said.flat_map(|value| value.split(','));
+    if codings.any(|coding| coding.trim().eq_ignore_ascii_case("trailers")) {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    } else {
+        headers.remove(header::TE);
+    }
+}
+
 /// Whether a body is as its sender wrote it.
-pub(super) fn is_plain(headers: &HeaderMap) -> bool {
+fn is_plain(headers: &HeaderMap) -> bool {
     headers
         .get_all(header::CONTENT_ENCODING)
         .iter()

@@ -93,6 +93,11 @@ impl Patterns {
         self.all.is_empty()
     }
 
+    /// Whether any of them is in a whole text.
+    pub(super) fn has(&self, text: &[u8]) -> bool {
+        matches!(self.replace(text, &mut { usize::MAX }), Ok(Cow::Owned(_)) | Err(Overgrown))
+    }
+
     /// Replaces in a whole text, which takes from `room` what it becomes longer by.
     pub(super) fn replace<'t>(
         &self,

@@ -7,41 +7,60 @@ use secrecy::zeroize::Zeroizing;
 
 use super::{
     armed::{self, Plan},
-    encode::{Encoding, Wiped},
+    encode::{Encoding, Wiped, json_forms},
     patterns::{Hold, Patterns, Rewrite},
 };
 
 const REDACTED: &[u8] = b"[REDACTED]";
+/// Shorter texts are found everywhere by chance.
+const TELLING: usize = 6;
 
 /// The secrets of one binding in every form in which it sends them, to be taken out of answers.
 #[derive(Debug)]
 pub struct Redactor {
     patterns: Arc<Patterns>,
+    /// The same in small letters, as the names of headers are.
+    in_names: Patterns,
 }
 
 impl Redactor {
     pub(super) fn new<'a>(secrets: impl Iterator<Item = &'a str>, plan: &Plan) -> Self {
         let mut forms = Vec::new();
         for (at, secret) in secrets.enumerate() {
-            for encoding in [Encoding::Raw, Encoding::Percent, Encoding::Form, Encoding::Json] {
-                forms.push(encoding.apply(secret));
-            }
-            forms.push(lower(&Encoding::Percent.apply(secret)));
-            // A server that repeats a JSON body does so inside a string of its answer.
-            let json = Encoding::Json.apply(secret);
-            forms.extend(std::str::from_utf8(&json).ok().map(|json| Encoding::Json.apply(json)));
+            written(secret, &mut forms);
             let rendered = plan.injections.iter().filter(|injection| injection.secret == at);
             for injection in rendered {
                 forms.push(injection.scheme.render(secret));
-                forms.extend(injection.scheme.unpacked(secret));
+                let Some(unpacked) = injection.scheme.unpacked(secret) else { continue };
+                if let Ok(text) = std::str::from_utf8(&unpacked) {
+                    written(text, &mut forms);
+                    if let Some(alone) = alone(text) {
+                        written(alone, &mut forms);
+                    }
+                }
+                forms.push(unpacked);
             }
         }
         let put = || Zeroizing::new(REDACTED.to_vec());
-        Self { patterns: Arc::new(Patterns::new(forms.into_iter().map(|form| (form, put())))) }
+        let in_names = forms.iter().filter(|form| form.len() >= TELLING);
+        let in_names = in_names.map(|form| (Zeroizing::new(form.to_ascii_lowercase()), put()));
+        Self {
+            in_names: Patterns::new(in_names),
+            patterns: Arc::new(Patterns::new(forms.into_iter().map(|form| (form, put())))),
+        }
     }
 
     /// Goes through the headers of an answer, or through its trailers. Repeated headers stay so.
+    /// One whose very name has a secret goes.
     pub fn headers(&self, headers: &mut HeaderMap) {
+        let told: Vec<_> = headers
+            .keys()
+            .filter(|name| self.in_names.has(name.as_str().as_bytes()))
+            .cloned()
+            .collect();
+        for name in told {
+            headers.remove(name);
+        }
         for value in headers.values_mut() {
             if let Cow::Owned(clean) = self.text(value.as_bytes()) {
                 // What was left of a header and what was put in are fit for one.
@@ -51,27 +70,48 @@ impl Redactor {
         }
     }
 
+    /// Whether a text has a secret.
+    pub fn finds(&self, text: &[u8]) -> bool {
+        self.patterns.has(text)
+    }
+
     /// Goes through a whole text.
     fn text<'t>(&self, text: &'t [u8]) -> Cow<'t, [u8]> {
         // Without a bound on its growth nothing is refused.
         self.patterns.replace(text, &mut { usize::MAX }).unwrap_or(Cow::Borrowed(REDACTED))
     }
 
-    /// What the body of an answer with these headers goes through, if anything can be found in it.
+    /// What the body of an answer with these headers goes through, if it has one. What is compressed
+    /// does, too: a server may say so of what is not.
     /// The length it was announced with is then no longer among them, as [`Armed::request`] says.
     ///
     /// [`Armed::request`]: super::Armed::request
     pub fn body(&self, headers: &mut HeaderMap) -> Option<Rewrite> {
-        if self.patterns.is_empty()
-            || !armed::is_plain(headers)
-            || armed::length(headers) == Some(0)
-        {
+        if self.patterns.is_empty() || armed::length(headers) == Some(0) {
             return None;
         }
         let length = armed::take_length(headers);
         // The sandbox sees in what pieces the answer comes.
         Some(Rewrite::new(Arc::clone(&self.patterns), Hold::Blindly, usize::MAX, length))
     }
+}
+
+/// A secret in every form in which it may come back.
+fn written(secret: &str, forms: &mut Vec<Wiped>) {
+    for encoding in [Encoding::Raw, Encoding::Percent, Encoding::Form] {
+        forms.push(encoding.apply(secret));
+    }
+    forms.push(lower(&Encoding::Percent.apply(secret)));
+    forms.push(lower(&Encoding::Form.apply(secret)));
+    forms.extend(json_forms(secret));
+}
+
+/// What is secret of a user and a password: the password, or else a user who has none.
+fn alone(text: &str) -> Option<&str> {
+    let (user, password) = text.split_once(':')?;
+    let stands_for_none = password.len() < TELLING || password == "x-oauth-basic";
+    let alone = if stands_for_none { user } else { password };
+    (alone.len() >= TELLING).then_some(alone)
 }
 
 /// The same with `%2f` instead of `%2F`; letters that stand for themselves stay as they are.
@@ -91,6 +131,7 @@ fn lower(percent: &Wiped) -> Wiped {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
     use bytes::Bytes;
     use http::header;
 
@@ -154,9 +195,53 @@ mod tests {
         assert_eq!(body.push(Bytes::from_static(b"it is hunt")).unwrap(), "");
         assert_eq!(body.push(Bytes::from_static(b"er2\nok")).unwrap(), "it is [REDACTED]\n");
         assert_eq!(body.finish().unwrap(), "ok");
-        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("17"));
-        assert!(redactor.body(&mut headers).is_none());
-        assert!(headers.contains_key(header::CONTENT_LENGTH));
+        for encoding in ["gzip", "", "utf-8"] {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding));
+            let body = redactor.body(&mut headers).unwrap();
+            assert_eq!(body.whole(Bytes::from_static(b"hunter2")).unwrap(), REDACTED);
+        }
+    }
+
+    #[test]
+    fn a_header_that_has_a_secret_in_its_name_is_gone() {
+        let redactor = redactor("Hunter2", AuthScheme::Bearer);
+        let mut headers = HeaderMap::new();
+        for name in ["x-hunter2-seen", "x-hunter"] {
+            headers.insert(name, HeaderValue::from_static("1"));
+        }
+        redactor.headers(&mut headers);
+        assert_eq!(headers.keys().map(http::HeaderName::as_str).collect::<Vec<_>>(), ["x-hunter"]);
+    }
+
+    #[test]
+    fn what_is_secret_of_a_basic_secret_is_taken_out_alone() {
+        for (secret, said, expected) in [
+            ("user:hunter2", "user has hunter2", "user has [REDACTED]"),
+            ("sk_live_1:", "it is sk_live_1", "it is [REDACTED]"),
+            ("ghp_12:x-oauth-basic", "ghp_12 x-oauth-basic", "[REDACTED] x-oauth-basic"),
+            ("git:x", "git x", "git x"),
+        ] {
+            let redactor = redactor(&STANDARD.encode(secret), AuthScheme::Basic);
+            let clean = redactor.text(said.as_bytes());
+            assert_eq!(std::str::from_utf8(&clean).unwrap(), expected, "{secret}");
+        }
+    }
+
+    #[test]
+    fn every_way_to_write_json_is_known() {
+        let redactor = redactor("a/b&<c>+\"ü", AuthScheme::Bearer);
+        for text in [
+            r#"a/b&<c>+\"ü"#,
+            r#"a\/b&<c>+\"ü"#,
+            r#"a/b\u0026\u003cc\u003e+\"ü"#,
+            r#"a/b&<c>+\"\u00fc"#,
+            r#"a\/b&<c>+\"\u00fc"#,
+            r#"a/b\u0026\u003Cc\u003E\u002B\"\u00FC"#,
+            r#"a/b&<c>+\\\"ü"#,
+            r#"a\\\/b&<c>+\\\"ü"#,
+            r#"a/b\\u0026\\u003cc\\u003e+\\\"ü"#,
+        ] {
+            assert_eq!(&*redactor.text(text.as_bytes()), REDACTED, "{text}");
+        }
     }
 }

@@ -53,3 +53,14 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     let refusal = credentials().treat(post(100, never.boxed_unsync())).await.err().unwrap();
     assert_eq!(refusal.status, StatusCode::REQUEST_TIMEOUT);
 }
+
+#[tokio::test]
+async fn a_secret_is_not_in_what_is_said_beside_the_status() {
+    for (said, stays) in [(&b"It is hunter2"[..], false), (b"Quite Well", true)] {
+        let (_, finish) = credentials().treat(post(0, full(Vec::new()))).await.unwrap();
+        let mut response = Response::new(full(Vec::new()));
+        response.extensions_mut().insert(ReasonPhrase::try_from(said).unwrap());
+        let response = finish(response);
+        assert_eq!(response.extensions().get::<ReasonPhrase>().is_some(), stays);
+    }
+}

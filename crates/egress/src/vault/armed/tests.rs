@@ -147,3 +147,17 @@ fn the_headers_of_a_request_share_their_room() {
     assert_eq!(with(4), Ok(()));
     assert_eq!(with(5), Err(Refused::Overgrown(Overgrown)));
 }
+
+#[test]
+fn nobody_asks_for_an_answer_that_is_compressed_on_the_way() {
+    for (said, expected) in [
+        ("gzip", None),
+        ("trailers, deflate;q=0.5", Some("trailers")),
+        ("Trailers", Some("trailers")),
+    ] {
+        let mut parts = parts(Request::get("/").header("te", "x").header("te", said));
+        injecting(AuthScheme::Bearer, "authorization").request(&mut parts).unwrap();
+        let sent: Vec<_> = parts.headers.get_all("te").iter().collect();
+        assert_eq!(sent, expected.into_iter().collect::<Vec<_>>(), "{said}");
+    }
+}
