@@ -47,13 +47,15 @@ impl Proxies {
 
 impl Transport {
     /// Whether a secret may come like this. The server itself speaks no TLS, so what is not from this
-    /// host is encrypted only if a proxy in front says so.
+    /// host is encrypted only if a proxy in front says so. One on this host may say that it was not.
     pub fn admits(&self, caller: IpAddr, headers: &HeaderMap) -> bool {
         let Self::Tls(Proxies(proxies)) = self else { return true };
         let address = caller.to_canonical();
-        let said = headers.get("x-forwarded-proto").map(http::HeaderValue::as_bytes);
-        let is_tls = said.is_some_and(|said| said.eq_ignore_ascii_case(b"https"));
-        address.is_loopback() || is_tls && proxies.iter().any(|range| range.contains(address))
+        let mut said = headers.get_all("x-forwarded-proto").iter().peekable();
+        let is_silent = said.peek().is_none();
+        let is_tls = said.all(|said| said.as_bytes().eq_ignore_ascii_case(b"https"));
+        let is_trusted = || proxies.iter().any(|range| range.contains(address));
+        is_tls && (address.is_loopback() || !is_silent && is_trusted())
     }
 }
 
@@ -98,6 +100,8 @@ mod tests {
             transport.admits(address, &headers)
         };
         assert!(admits("127.0.0.1", None) && admits("::ffff:127.0.0.1", None));
+        assert!(admits("127.0.0.1", Some("https")) && !admits("127.0.0.1", Some("http")));
+        assert!(!admits("::1", Some("https, http")) && !admits("::1", Some("")));
         assert!(admits("192.0.2.1", Some("https")) && admits("10.1.2.3", Some("HTTPS")));
         assert!(!admits("192.0.2.1", None) && !admits("192.0.2.1", Some("http")));
         assert!(!admits("192.0.2.2", Some("https")) && !admits("10.2.0.1", Some("https")));
