@@ -42,6 +42,7 @@ use osb_api::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+pub(crate) use self::armed::ask_plainly;
 use self::credential::Held;
 #[cfg(feature = "fuzzing")]
 pub use self::patterns::rewrite;

@@ -21,7 +21,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 use super::{Body, BoxError, Finish, Host, Refusal, Rules, Scheme};
 use crate::{
     Asked, By, CredentialOutcome, CredentialUse, Ruling, Verdict,
-    vault::{Armed, Found, Rewrite, Vault},
+    vault::{Armed, Found, Rewrite, Vault, ask_plainly},
 };
 
 /// How long a client may take for a body that is read whole.
@@ -127,7 +127,12 @@ impl Rules for Credentials {
         let found = active.find(scheme, &self.host.name, &parts);
         let (bound, withheld) = match found {
             Found::None => {
-                return Ok((Request::from_parts(parts, body), Box::new(|response| response)));
+                let given = active.given(&self.host.name);
+                if !given.is_empty() {
+                    ask_plainly(&mut parts.headers);
+                }
+                let finish = Box::new(|response| given.into_iter().fold(response, redacted));
+                return Ok((Request::from_parts(parts, body), finish));
             }
             Found::One(bound) => (bound, None),
             Found::Ambiguous(bound) => (bound, Some("credential binding ambiguous")),
@@ -174,6 +179,7 @@ impl Rules for Credentials {
             None => body,
         };
         used.otherwise = CredentialOutcome::Unanswered;
+        let given = active.given(&self.host.name);
         let finish = Box::new(move |response: Response<Body>| {
             used.tell(match response.extensions().get::<Unsent>() {
                 Some(Unsent) => {
@@ -181,7 +187,9 @@ impl Rules for Credentials {
                 }
                 None => CredentialOutcome::Answered(response.status().as_u16()),
             });
-            redacted(response, armed)
+            let response = redacted(response, Arc::clone(&armed));
+            let others = given.into_iter().filter(|other| !Arc::ptr_eq(other, &armed));
+            others.fold(response, redacted)
         });
         Ok((Request::from_parts(parts, body), finish))
     }
@@ -199,7 +207,7 @@ impl AsRef<[u8]> for Whole {
     }
 }
 
-/// An answer without the secrets that its request was given.
+/// An answer without the secrets of a binding.
 fn redacted(mut response: Response<Body>, armed: Arc<Armed>) -> Response<Body> {
     armed.redactor().headers(response.headers_mut());
     let reason = response.extensions().get::<ReasonPhrase>();

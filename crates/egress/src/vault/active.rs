@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use http::{HeaderName, header, request::Parts, uri::PathAndQuery};
@@ -32,7 +32,7 @@ pub struct Active {
 /// Whose credentials a request gets.
 #[derive(Debug)]
 pub enum Found<'a> {
-    /// Nobody's: it is passed on as it is.
+    /// Nobody's: it is passed on without.
     None,
     One(&'a Arc<Bound>),
     /// Those of several bindings, of which this is one, so it gets none and goes nowhere.
@@ -57,6 +57,8 @@ pub struct Bound {
     credentials: Vec<Arc<Held>>,
     /// At once, if no secret has to be fetched.
     ready: Option<Arc<Armed>>,
+    /// What was fetched last.
+    fetched: Mutex<Option<Arc<Armed>>>,
     sources: Arc<Sources>,
 }
 
@@ -127,6 +129,15 @@ impl Active {
         if same { Found::One(bound) } else { Found::Unsafe(bound) }
     }
 
+    /// What the host has been given, or may have been, by any binding: it may say it anywhere.
+    pub fn given(&self, host: &Name) -> Vec<Arc<Armed>> {
+        let exact = self.exact.get(host.as_str()).into_iter().flatten().copied();
+        let mut all: Vec<_> = exact.chain(self.wildcards(host)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.into_iter().filter_map(|at| self.bindings.get(at)?.given()).collect()
+    }
+
     /// A bound host that would no longer be allowed, if `allows` decided.
     pub fn uncovered(&self, allows: impl Fn(&Name) -> bool) -> Option<String> {
         let hosts = self.bindings.iter().flat_map(|bound| &bound.hosts);
@@ -195,6 +206,7 @@ impl Bound {
             plan,
             credentials: held,
             ready: None,
+            fetched: Mutex::default(),
             sources: Arc::clone(sources),
         };
         if let Some(secrets) = bound.inline() {
@@ -223,7 +235,18 @@ impl Bound {
             let secret = self.sources.secret(&held.source).await;
             secrets.push(secret.map_err(|error| NotArmed::Source(held.name.clone(), error))?);
         }
-        Ok(Arc::new(Armed::new(&self.plan, &secrets)?))
+        let armed = Arc::new(Armed::new(&self.plan, &secrets)?);
+        *self.fetched() = Some(Arc::clone(&armed));
+        Ok(armed)
+    }
+
+    /// What requests got, or may have got, as far as it is at hand.
+    fn given(&self) -> Option<Arc<Armed>> {
+        self.ready.clone().or_else(|| self.fetched().clone())
+    }
+
+    fn fetched(&self) -> MutexGuard<'_, Option<Arc<Armed>>> {
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn inline(&self) -> Option<Vec<Arc<SecretString>>> {

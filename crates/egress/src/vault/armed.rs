@@ -256,7 +256,7 @@ fn kind(headers: &HeaderMap) -> Kind {
 }
 
 /// Nothing is found in an answer that is compressed, for whoever asks or on the way.
-fn ask_plainly(headers: &mut HeaderMap) {
+pub(crate) fn ask_plainly(headers: &mut HeaderMap) {
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let said = headers.get_all(header::TE).iter().filter_map(|value| value.to_str().ok());
     let mut codings = said.flat_map(|value| value.split(','));

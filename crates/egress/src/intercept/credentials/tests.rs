@@ -11,7 +11,7 @@ fn credentials() -> Credentials {
         "credentials": [{"name": "c", "source": {"value": "hunter2"}}],
         "bindings": [{
             "name": "b",
-            "match": {"hosts": ["a.example.com"]},
+            "match": {"hosts": ["a.example.com"], "paths": ["/"]},
             "auth": {"type": "passthrough", "substitutions": [substitution]},
         }],
     });
@@ -63,4 +63,15 @@ async fn a_secret_is_not_in_what_is_said_beside_the_status() {
         let response = finish(response);
         assert_eq!(response.extensions().get::<ReasonPhrase>().is_some(), stays);
     }
+}
+
+#[tokio::test]
+async fn a_secret_is_taken_out_wherever_its_host_says_it() {
+    let request = Request::get("/unbound").header(header::ACCEPT_ENCODING, "gzip");
+    let request = request.body(full(Vec::new())).unwrap();
+    let (request, finish) = credentials().treat(request).await.unwrap();
+    assert_eq!(request.headers()[header::ACCEPT_ENCODING], "identity");
+    let response = finish(Response::new(full(b"it was hunter2".to_vec())));
+    let said = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(said, "it was [REDACTED]");
 }
