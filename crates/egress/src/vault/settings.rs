@@ -79,6 +79,8 @@ pub enum BadSettings {
     EveryVariable,
     #[error("egress.vault.files is an absolute path")]
     RelativeDirectory,
+    #[error("egress.vault.files: there is no directory {}", .0.display())]
+    NoDirectory(PathBuf),
     #[error("egress.vault.store.cache-seconds is at most {LONGEST_FRESH_SECONDS}")]
     TooFresh,
     #[error("egress.vault.store: {0}")]
@@ -119,6 +121,9 @@ impl RawVault {
         if let Some(directory) = self.files {
             if !directory.is_absolute() {
                 return Err(BadSettings::RelativeDirectory);
+            }
+            if !directory.is_dir() {
+                return Err(BadSettings::NoDirectory(directory));
             }
             sources = sources.with_directory(directory);
         }
@@ -172,6 +177,8 @@ mod tests {
             "env = ['*']",
             "env = ['']",
             "files = 'secrets'",
+            "files = '/nonexistent/secrets'",
+            "files = '/dev/null'",
             "store = {address = 'http://vault:8200', token-file = '/t', paths = ['a']}",
             "store = {address = 'https://vault:8200', paths = ['a']}",
             "store = {address = 'https://vault:8200', token-env = 'T', token-file = '/t', paths = []}",
@@ -182,7 +189,7 @@ mod tests {
         ] {
             assert!(check(text).is_err(), "{text} was accepted");
         }
-        let text = "files = '/etc/secrets'\nrequire-tls = true\n\
+        let text = "files = '/'\nrequire-tls = true\n\
                     store = {address = 'unix:/run/v', token-file = '/t', paths = ['secret/data']}";
         assert!(check(text).is_ok());
         let text = "store = {address = 'https://vault', token-env = 'T', paths = ['kv/data'], namespace = 'a/b'}";
