@@ -53,7 +53,10 @@ pub(super) fn normalise(binding: Binding) -> Result<Binding, String> {
 
 fn requests(requests: Match) -> Result<Match, String> {
     if let Some(port) = requests.ports.iter().find(|port| !matches!(port, 80 | 443)) {
-        return Err(format!("port {port} is not 80 or 443; leave ports out, schemes decide"));
+        return Err(format!(
+            "port {port} is not 80 or 443: credentials are given at 443 and 80 only; leave ports \
+             out, schemes decide"
+        ));
     }
     let schemes = if requests.schemes.is_empty() { vec![Scheme::Https] } else { requests.schemes };
     if requests.hosts.is_empty() {
@@ -234,7 +237,10 @@ mod tests {
             (at(json!({"hosts": []})), "at least one host"),
             (at(json!({"hosts": ["localhost"]})), "dot"),
             (at(json!({"hosts": many})), "more than 32 hosts"),
-            (at(json!({"hosts": ["a.b"], "ports": [8443]})), "8443"),
+            (
+                at(json!({"hosts": ["a.b"], "ports": [8443]})),
+                "8443 is not 80 or 443: credentials are given at 443 and 80 only",
+            ),
             (at(json!({"hosts": ["a.b"], "methods": ["GET /"]})), "method"),
             (at(json!({"hosts": ["a.b"], "paths": ["x"]})), "begins with /"),
             (with(header("Host")), "holds no credential"),

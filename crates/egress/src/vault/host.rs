@@ -16,6 +16,8 @@ pub(super) enum HostPattern {
 pub(super) enum BadHost {
     #[error("{0}")]
     Name(#[from] BadName),
+    #[error("it is a host and not a URL: leave out what is before and after the name")]
+    Url,
     #[error("a host of a binding is a name, not an address")]
     Address,
     #[error("a host of a binding has a dot in it")]
@@ -33,6 +35,9 @@ impl HostPattern {
             Some(rest) => (rest, true),
             None => (text.trim(), false),
         };
+        if text.contains('/') {
+            return Err(BadHost::Url);
+        }
         if rest.contains('*') {
             return Err(BadHost::Star);
         }
@@ -124,6 +129,13 @@ mod tests {
             &long,
         ] {
             assert!(HostPattern::parse(text).is_err(), "{text:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn who_writes_a_url_is_told_so() {
+        for text in ["https://a.com", "a.com/x", "*.a.com/"] {
+            assert_eq!(HostPattern::parse(text), Err(BadHost::Url), "{text}");
         }
     }
 
