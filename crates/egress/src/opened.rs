@@ -120,7 +120,7 @@ pub(crate) async fn serve(
     let vault = insight.vault_for(&host);
     let noted = passage.clone();
     let told = Arc::new(move |asked, ruling| noted.note(Protocol::Credential, asked, ruling));
-    let credentials = vault.map(|vault| Credentials::new(vault, host.clone(), told));
+    let credentials = vault.map(|vault| Credentials::new(door.id, vault, host.clone(), told));
     let rules = Judge::new(passage.clone(), host.clone(), credentials);
     // It works without, only less well.
     keep(&inside).ok();

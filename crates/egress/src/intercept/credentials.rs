@@ -15,6 +15,7 @@ use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Full};
 
 use hyper::ext::ReasonPhrase;
+use osb_api::SandboxId;
 use osb_core::Chain;
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
@@ -32,6 +33,8 @@ pub type Told = Arc<dyn Fn(Asked, Ruling) + Send + Sync>;
 
 /// Gives requests to one host the credentials that a vault binds to it.
 pub struct Credentials {
+    /// Whose requests they are.
+    id: SandboxId,
     vault: Arc<Vault>,
     host: Host,
     told: Told,
@@ -42,8 +45,8 @@ pub struct Credentials {
 pub(super) struct Unsent;
 
 impl Credentials {
-    pub fn new(vault: Arc<Vault>, host: Host, told: Told) -> Self {
-        Self { vault, host, told }
+    pub fn new(id: SandboxId, vault: Arc<Vault>, host: Host, told: Told) -> Self {
+        Self { id, vault, host, told }
     }
 }
 
@@ -156,8 +159,13 @@ impl Rules for Credentials {
         let armed = match bound.arm().await {
             Ok(armed) => armed,
             Err(error) => {
-                let chain = Chain(&error);
-                tracing::warn!(binding = bound.name(), error = %chain, "a credential cannot be had");
+                tracing::warn!(
+                    sandbox_id = %self.id,
+                    binding = bound.name(),
+                    source = error.place(),
+                    error = %Chain(&error),
+                    "a credential cannot be had"
+                );
                 let why = "it cannot be had";
                 return Err(used.withheld(StatusCode::BAD_GATEWAY, why, error.to_string()));
             }

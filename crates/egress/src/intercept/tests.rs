@@ -440,7 +440,8 @@ async fn credentials_are_put_in_on_the_way_out_and_taken_out_on_the_way_back() {
     let told = Arc::<std::sync::Mutex<Vec<_>>>::default();
     let heard = told.clone();
     let tell = Arc::new(move |asked, ruling| told.lock().unwrap().push((asked, ruling)));
-    client.rules = Arc::new(Credentials::new(vault(), host.clone(), tell.clone()));
+    client.rules =
+        Arc::new(Credentials::new(SandboxId::random(), vault(), host.clone(), tell.clone()));
     let mut sender = client.http1().await;
     let ask = |path: &str| {
         let mut ask = request(Method::POST, HOST, path, r#"{"key": "__KEY__"}"#);
@@ -466,7 +467,7 @@ async fn credentials_are_put_in_on_the_way_out_and_taken_out_on_the_way_back() {
     let response = sender.send_request(ask("/a/../b")).await.unwrap();
     assert_eq!(response.status(), StatusCode::FORBIDDEN);
     let mut client = Client::new(&service, false);
-    client.rules = Arc::new(Credentials::new(vault(), host, tell));
+    client.rules = Arc::new(Credentials::new(SandboxId::random(), vault(), host, tell));
     let response = client.http1().await.send_request(ask("/x")).await.unwrap();
     assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
 

@@ -65,10 +65,26 @@ pub struct Bound {
 /// Why a binding cannot be used now. The request must not be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum NotArmed {
-    #[error("the credential {0:?} cannot be had")]
-    Source(String, #[source] SourceError),
+    #[error("the credential {name:?} cannot be had")]
+    Source {
+        name: String,
+        /// Where it should have come from: for the operator, and for nobody inside.
+        place: String,
+        #[source]
+        error: SourceError,
+    },
     #[error(transparent)]
     Unfit(#[from] Unfit),
+}
+
+impl NotArmed {
+    /// Where the secret should have come from.
+    pub fn place(&self) -> Option<&str> {
+        match self {
+            Self::Source { place, .. } => Some(place),
+            Self::Unfit(_) => None,
+        }
+    }
 }
 
 impl Active {
@@ -233,7 +249,11 @@ impl Bound {
         let mut secrets = Vec::with_capacity(self.credentials.len());
         for held in &self.credentials {
             let secret = self.sources.secret(&held.source).await;
-            secrets.push(secret.map_err(|error| NotArmed::Source(held.name.clone(), error))?);
+            secrets.push(secret.map_err(|error| NotArmed::Source {
+                name: held.name.clone(),
+                place: format!("{:?}", held.source),
+                error,
+            })?);
         }
         let armed = Arc::new(Armed::new(&self.plan, &secrets)?);
         *self.fetched() = Some(Arc::clone(&armed));

@@ -18,7 +18,7 @@ fn credentials() -> Credentials {
     vault.create(from_value(request).unwrap(), Scope::Hosts, |_| true).unwrap();
     let name = Name::parse("a.example.com").unwrap();
     let host = Host { name, port: 443, scheme: Scheme::Https };
-    Credentials::new(Arc::new(vault), host, Arc::new(|_, _| {}))
+    Credentials::new(SandboxId::random(), Arc::new(vault), host, Arc::new(|_, _| {}))
 }
 
 fn post(length: usize, body: Body) -> Request<Body> {

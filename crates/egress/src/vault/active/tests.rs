@@ -166,3 +166,18 @@ fn headers_that_name_another_path_or_method_must_be_bound_as_well() {
         assert_eq!(found, expected, "{name}: {value}");
     }
 }
+
+#[tokio::test]
+async fn where_a_secret_should_have_come_from_is_known_to_the_log_alone() {
+    let sources = Sources::default().with_directory("/nonexistent".into());
+    let credential = json!({"name": "c", "source": {"type": "file", "path": "team/token"}});
+    let held = Held::new(from_value(credential).unwrap(), 1, &sources).unwrap();
+    let auth = json!({"type": "bearer", "credential": "c"});
+    let binding = json!({"name": "b", "match": {"hosts": ["a.example.com"]}, "auth": auth});
+    let binding = normalise(from_value::<Binding>(binding).unwrap()).unwrap();
+    let credentials = BTreeMap::from([("c".to_owned(), Arc::new(held))]);
+    let bound = Bound::new(&binding, &credentials, &Arc::new(sources)).unwrap();
+    let error = bound.arm().await.unwrap_err();
+    assert!(error.place().unwrap().contains("team/token"));
+    assert!(!error.to_string().contains("team/token"));
+}
