@@ -3,9 +3,11 @@
 mod learn;
 mod log;
 mod policy;
+mod refusals;
 
 use opensandbox::api::lifecycle::NetworkAction;
 
+pub(crate) use self::{learn::learn, refusals::Refusals};
 use crate::{env::Environment, failure::Failure, output::Output};
 
 #[derive(Debug, clap::Subcommand)]

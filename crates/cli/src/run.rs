@@ -1,11 +1,14 @@
 //! `osb run`: one command in a sandbox of its own.
 
+mod aftermath;
+
 use std::{pin::pin, time::Duration};
 
 use opensandbox::{ClientError, Lifecycle, Sandbox};
 use osb_core::{Clock, SystemClock};
 use tokio::{task::JoinSet, time::sleep};
 
+use self::aftermath::Aftermath;
 use crate::{
     ending,
     env::Environment,
@@ -28,6 +31,8 @@ pub(crate) struct Args {
     spec: Spec,
     #[command(flatten)]
     invocation: Invocation,
+    #[command(flatten)]
+    aftermath: Aftermath,
     #[command(flatten)]
     target: Target,
 }
@@ -72,8 +77,11 @@ async fn run(
         signal = interrupts.next() => Ok(signal.exit_code()),
     };
     keeper.abort_all();
+    let told = args.aftermath.tell(lifecycle, sandbox.id(), interrupts, output).await;
     remove(&sandbox, interrupts, output).await;
-    ended
+    let code = ended?;
+    told?;
+    Ok(code)
 }
 
 async fn work(args: &Args, sandbox: &Sandbox, output: &mut Output<'_>) -> Result<u8, Failure> {
@@ -235,6 +243,62 @@ mod tests {
         let (code, _, err) = run_line(&backend, &reached, &mut Never).await;
         assert_eq!(code.unwrap(), 124);
         assert!(err.contains("time limit"), "{err}");
+    }
+
+    const LOG: &str = r#"{"decisions":[
+        {"number":1,"at":"2030-01-01T00:00:00Z","protocol":"dns","name":"a.test","port":53,"action":"deny","reason":"default","times":2},
+        {"number":2,"at":"2030-01-01T00:00:00Z","protocol":"tcp","name":"b.test","address":"192.0.2.1","port":443,"action":"allow","reason":"default","times":1},
+        {"number":3,"at":"2030-01-01T00:00:00Z","protocol":"tcp","address":"10.0.0.1","port":22,"action":"deny","reason":"guard","guarded":"private","times":1}]}"#;
+
+    #[tokio::test]
+    async fn what_the_network_refused_is_told_at_the_end() {
+        let backend = FakeBackend::start().await;
+        backend.next_command(&[SEVEN], Then::End);
+        backend.set_egress_log(LOG);
+        let (code, out, err) = run_line(&backend, &["run", "--", "x"], &mut Never).await;
+        assert_eq!((code.unwrap(), out.as_str()), (7, ""));
+        assert!(err.starts_with("osb: the network refused: a.test (no rule allows it)\n"), "{err}");
+        assert!(err.contains("refused: 10.0.0.1:22 (guarded private)\n"), "{err}");
+        assert!(err.contains("--learn FILE") && !err.contains("b.test"), "{err}");
+        let (_, _, err) = run_line(&backend, &["run", "--quiet", "--", "x"], &mut Never).await;
+        assert_eq!(err, "");
+        backend.set_egress_log(r#"{"decisions":[]}"#);
+        let (_, _, err) = run_line(&backend, &["run", "--", "x"], &mut Never).await;
+        assert_eq!(err, "");
+        assert!(backend.sandboxes().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_run_leaves_the_policy_that_would_allow_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("policy.json");
+        let line = ["run", "--learn", file.to_str().unwrap(), "--", "x"];
+        let backend = FakeBackend::start().await;
+        backend.next_command(&[OUT], Then::Hang);
+        backend.set_egress_log(LOG);
+        // What runs until it is interrupted is learnt from, too.
+        let mut interrupts = After::call(&backend, "/command");
+        let (code, _, err) = run_line(&backend, &line, &mut interrupts).await;
+        assert_eq!(code.unwrap(), 130);
+        assert!(err.contains("left out: 10.0.0.1 ("), "{err}");
+        let policy = crate::network::read(file.to_str().unwrap()).unwrap();
+        let targets: Vec<_> = policy.egress.iter().map(|rule| rule.target.as_str()).collect();
+        assert_eq!(targets, ["a.test", "b.test"]);
+    }
+
+    #[tokio::test]
+    async fn whoever_wants_to_learn_hears_that_it_failed() {
+        let nowhere = ["run", "--learn", "/nonexistent/policy.json", "--", "x"];
+        let backend = FakeBackend::start().await;
+        backend.next_command(&[COMPLETE], Then::End);
+        assert!(Line::try_parse_from(nowhere).is_err(), "nothing could be kept there");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("policy.json");
+        // A server that keeps no log.
+        let line = ["run", "--learn", file.to_str().unwrap(), "--", "x"];
+        let (result, ..) = run_line(&backend, &line, &mut Never).await;
+        assert_eq!(result.unwrap_err().exit_code(Role::StandIn), 125);
+        assert!(!file.exists() && backend.sandboxes().is_empty());
     }
 
     #[tokio::test]

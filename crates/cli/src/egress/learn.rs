@@ -25,16 +25,22 @@ pub(crate) async fn main(
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
     let log = args.target.lifecycle(environment)?.egress_log(&args.id).await?;
-    let learnt = Learnt::of(&log.decisions);
-    let requests = log.decisions.iter().filter(|it| it.method.is_some()).count();
-    if requests >= FULL || log.decisions.len() - requests >= FULL {
+    let policy = learn(&log.decisions, output);
+    output.json(&policy)?;
+    Ok(0)
+}
+
+/// The policy that would allow what was tried. What it leaves out is said.
+pub(crate) fn learn(decisions: &[Decision], output: &mut Output<'_>) -> NetworkPolicy {
+    let learnt = Learnt::of(decisions);
+    let requests = decisions.iter().filter(|it| it.method.is_some()).count();
+    if requests >= FULL || decisions.len() - requests >= FULL {
         output.say("the log of this sandbox is full: some of what it tried may be missing");
     }
     for (place, why) in &learnt.left_out {
         output.say(&clean(&format!("left out: {place} ({why})")));
     }
-    output.json(&learnt.policy)?;
-    Ok(0)
+    learnt.policy
 }
 
 /// The entries that the server keeps of a sandbox, of requests and of everything else.

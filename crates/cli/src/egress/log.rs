@@ -60,13 +60,12 @@ fn table(decisions: &[Decision]) -> String {
 }
 
 fn cells(decision: &Decision) -> [String; 7] {
-    let place = decision.name.as_deref().or(decision.address.as_deref()).unwrap_or("?");
-    let (what, place) = match decision.protocol {
-        DecisionProtocol::Dns => ("dns", place.to_owned()),
-        DecisionProtocol::Tcp => ("tcp", format!("{place}:{}", decision.port)),
-        DecisionProtocol::Udp => ("udp", format!("{place}:{}", decision.port)),
-        DecisionProtocol::Http => ("http", asked(decision, place)),
-        DecisionProtocol::Credential => ("credential", asked(decision, place)),
+    let what = match decision.protocol {
+        DecisionProtocol::Dns => "dns",
+        DecisionProtocol::Tcp => "tcp",
+        DecisionProtocol::Udp => "udp",
+        DecisionProtocol::Http => "http",
+        DecisionProtocol::Credential => "credential",
     };
     let verdict = match decision.action {
         NetworkAction::Allow => "allow",
@@ -76,14 +75,29 @@ fn cells(decision: &Decision) -> [String; 7] {
         decision.at.to_string(),
         verdict.to_owned(),
         what.to_owned(),
-        place,
+        place(decision),
         why_here(decision),
         decision.times.to_string(),
         outcome(decision),
     ]
 }
 
-/// A request as people say it: `GET api.example.com:443/path`.
+/// Where to, as people say it: `api.example.com`, `api.example.com:443`, or what was asked for.
+pub(super) fn place(decision: &Decision) -> String {
+    let host = match (&decision.name, &decision.address) {
+        (Some(name), _) => name.clone(),
+        (None, Some(address)) if address.contains(':') => format!("[{address}]"),
+        (None, Some(address)) => address.clone(),
+        (None, None) => "?".to_owned(),
+    };
+    match decision.protocol {
+        DecisionProtocol::Dns => host,
+        DecisionProtocol::Tcp | DecisionProtocol::Udp => format!("{host}:{}", decision.port),
+        DecisionProtocol::Http | DecisionProtocol::Credential => asked(decision, &host),
+    }
+}
+
+/// A request: `GET api.example.com:443/path`.
 fn asked(decision: &Decision, place: &str) -> String {
     let method = decision.method.as_deref().unwrap_or("?");
     let path = decision.path.as_deref().unwrap_or("/");
@@ -93,7 +107,7 @@ fn asked(decision: &Decision, place: &str) -> String {
 }
 
 /// Why, and where a name leads if that is why.
-fn why_here(decision: &Decision) -> String {
+pub(super) fn why_here(decision: &Decision) -> String {
     let why = why(&decision.reason);
     match (decision.reason.reason, &decision.name, &decision.address) {
         (ReasonKind::Guard, Some(_), Some(address)) => format!("{why} {address}"),
@@ -101,7 +115,7 @@ fn why_here(decision: &Decision) -> String {
     }
 }
 
-fn why(reason: &DecisionReason) -> String {
+pub(super) fn why(reason: &DecisionReason) -> String {
     let detail = reason.rule.as_deref().or(reason.guarded.as_deref()).or(reason.binding.as_deref());
     let kind = match reason.reason {
         ReasonKind::Rule => "rule",

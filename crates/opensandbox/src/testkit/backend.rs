@@ -27,6 +27,7 @@ struct State {
     command: Option<(Vec<Bytes>, Then)>,
     delay: Duration,
     file: Bytes,
+    egress_log: Option<&'static str>,
 }
 
 impl FakeBackend {
@@ -60,6 +61,11 @@ impl FakeBackend {
     /// What every file contains.
     pub fn set_file(&self, content: &'static str) {
         lock(&self.state).file = Bytes::from_static(content.as_bytes());
+    }
+
+    /// What every sandbox tried in the network, as JSON. Until it is said, there is no such call.
+    pub fn set_egress_log(&self, log: &'static str) {
+        lock(&self.state).egress_log = Some(log);
     }
 
     /// The sandboxes that exist now.
@@ -107,6 +113,9 @@ impl State {
             }
             (_, ["sandboxes", id, ..]) if !self.sandboxes.contains(*id) => {
                 reply(404, r#"{"code":"DOCKER::SANDBOX_NOT_FOUND","message":"no such sandbox"}"#)
+            }
+            ("GET", ["sandboxes", _, "egress", "log"]) if self.egress_log.is_some() => {
+                reply(200, self.egress_log.unwrap_or_default())
             }
             ("GET", ["sandboxes", id]) => reply(200, self.sandbox(id)),
             ("DELETE", ["sandboxes", id]) => {
