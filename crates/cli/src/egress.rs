@@ -21,13 +21,20 @@ pub(crate) enum Command {
     Set(policy::SetArgs),
     /// Let a sandbox reach something, before all other rules
     ///
-    /// The rules that there are about the same target are dropped. With --method or --path the
+    /// It takes the place of all rules about the same target, and those are named. Several rules
+    /// about one target are written with `osb egress set`. With --method or --path the
     /// sandbox may only ask for that, and the server looks into its connections: its programs must
     /// trust the server, which they do if the sandbox was made with such a rule or with a vault.
     Allow(policy::RuleArgs),
     /// Keep a sandbox from reaching something, before all other rules
+    ///
+    /// It takes the place of all rules about the same target, also of those that allow it, and those
+    /// are named: after `deny ID api.example.com:80`, no rule is left about its other ports. Several
+    /// rules about one target are written with `osb egress set`.
     Deny(policy::RuleArgs),
     /// Drop the rules about something
+    ///
+    /// What no rule is about is named, and the exit status is 1 then.
     Rm(policy::RmArgs),
     /// Show what a sandbox tried in the network, and what was decided
     ///
@@ -50,8 +57,10 @@ pub(crate) async fn main(
     match command {
         Command::Policy(args) => policy::show(args, environment, output).await,
         Command::Set(args) => policy::set(args, environment).await,
-        Command::Allow(args) => policy::change(args, NetworkAction::Allow, environment).await,
-        Command::Deny(args) => policy::change(args, NetworkAction::Deny, environment).await,
+        Command::Allow(args) => {
+            policy::change(args, NetworkAction::Allow, environment, output).await
+        }
+        Command::Deny(args) => policy::change(args, NetworkAction::Deny, environment, output).await,
         Command::Rm(args) => policy::rm(args, environment, output).await,
         Command::Log(args) => log::main(args, environment, output).await,
         Command::Learn(args) => learn::main(args, environment, output).await,

@@ -1,13 +1,16 @@
 //! `osb egress policy`, `set`, `allow`, `deny` and `rm`.
 
-use opensandbox::api::lifecycle::{NetworkAction, NetworkPolicy, NetworkRule};
+use opensandbox::{
+    Lifecycle,
+    api::lifecycle::{NetworkAction, NetworkPolicy, NetworkRule},
+};
 
 use crate::{
     env::Environment,
     failure::Failure,
     network::{self, Destination},
     output::Output,
-    table::Table,
+    table::{Table, clean},
     target::Target,
     view::{View, or_dash},
 };
@@ -30,12 +33,16 @@ pub(crate) async fn show(
     args.view.show(&status.policy, output, describe)
 }
 
+/// The ports of a rule about requests that names none.
+const HTTP_PORTS: [u16; 2] = [80, 443];
+
 fn describe(policy: &NetworkPolicy) -> String {
     let mut table = Table::new(["ACTION", "TARGET", "PORTS", "METHODS", "PATHS"]);
     let list = |texts: &Option<Vec<String>>| or_dash(texts.as_ref().map(|texts| texts.join(",")));
     for NetworkRule { action, target, ports, methods, paths } in &policy.egress {
-        let ports =
-            ports.as_ref().map(|ports| ports.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let usual = (methods.is_some() || paths.is_some()).then(|| HTTP_PORTS.to_vec());
+        let ports = ports.clone().or(usual);
+        let ports = ports.map(|ports| ports.iter().map(ToString::to_string).collect());
         let action = word(*action).to_owned();
         table.row([action, target.clone(), list(&ports), list(methods), list(paths)]);
     }
@@ -90,6 +97,17 @@ pub(crate) async fn change(
     args: RuleArgs,
     action: NetworkAction,
     environment: &Environment,
+    output: &mut Output<'_>,
+) -> Result<u8, Failure> {
+    let lifecycle = args.target.lifecycle(environment)?;
+    change_at(&lifecycle, &args, action, output).await
+}
+
+async fn change_at(
+    lifecycle: &Lifecycle,
+    args: &RuleArgs,
+    action: NetworkAction,
+    output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
     let given = |texts: &Vec<String>| (!texts.is_empty()).then(|| texts.clone());
     let (methods, paths) = (given(&args.methods), given(&args.paths));
@@ -99,7 +117,11 @@ pub(crate) async fn change(
         ..to.rule(action)
     };
     let rules: Vec<_> = args.targets.iter().map(rule).collect();
-    args.target.lifecycle(environment)?.merge_rules(&args.id, &rules).await?;
+    let before = lifecycle.policy(&args.id).await?.policy;
+    let after = lifecycle.merge_rules(&args.id, &rules).await?.policy;
+    for gone in before.egress.iter().filter(|rule| !after.egress.contains(rule)) {
+        output.say(&clean(&format!("replaced: {}", sentence(gone))));
+    }
     Ok(0)
 }
 
@@ -107,8 +129,8 @@ pub(crate) async fn change(
 pub(crate) struct RmArgs {
     /// The sandbox
     id: String,
-    /// The targets of the rules, as `osb egress policy` shows them
-    #[arg(required = true, value_name = "TARGET")]
+    /// The targets of the rules, as `osb egress policy` shows them; all rules about one are dropped
+    #[arg(required = true, value_name = "TARGET", value_parser = target_alone)]
     targets: Vec<String>,
     #[command(flatten)]
     target: Target,
@@ -119,16 +141,131 @@ pub(crate) async fn rm(
     environment: &Environment,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
-    let lifecycle = args.target.lifecycle(environment)?;
-    if let Some(reason) = lifecycle.delete_rules(&args.id, &args.targets).await?.reason {
-        output.say(&reason);
+    rm_at(&args.target.lifecycle(environment)?, &args, output).await
+}
+
+async fn rm_at(
+    lifecycle: &Lifecycle,
+    args: &RmArgs,
+    output: &mut Output<'_>,
+) -> Result<u8, Failure> {
+    let rules = lifecycle.policy(&args.id).await?.policy.egress;
+    let (there, absent): (Vec<_>, Vec<_>) = args
+        .targets
+        .iter()
+        .cloned()
+        .partition(|target| rules.iter().any(|rule| key(&rule.target) == key(target)));
+    if !there.is_empty() {
+        lifecycle.delete_rules(&args.id, &there).await?;
     }
-    Ok(0)
+    for target in &absent {
+        output.say(&clean(&format!("no rule is about {target}")));
+    }
+    Ok(u8::from(!absent.is_empty()))
+}
+
+/// What servers take for the same target: case and a dot at the end do not count.
+fn key(target: &str) -> String {
+    let target = target.trim();
+    target.strip_suffix('.').unwrap_or(target).to_ascii_lowercase()
+}
+
+/// A target as rules have it, without the ports that flags take.
+fn target_alone(text: &str) -> Result<String, String> {
+    match text.parse::<Destination>() {
+        Ok(destination) if destination.has_ports() => {
+            let target = destination.target();
+            Err(format!("rules are dropped by their target alone, whatever their ports: {target}"))
+        }
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// A rule on one line: `allow api.example.com:443 GET /a/*`.
+fn sentence(rule: &NetworkRule) -> String {
+    let NetworkRule { action, target, ports, methods, paths } = rule;
+    let bracketed = if target.contains(':') && ports.is_some() {
+        format!("[{target}]")
+    } else {
+        target.clone()
+    };
+    let ports = ports.as_ref().map(|ports| {
+        let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
+        format!(":{}", ports.join(","))
+    });
+    let words = [
+        Some(format!("{} {bracketed}{}", word(*action), ports.unwrap_or_default())),
+        methods.as_ref().map(|methods| methods.join(",")),
+        paths.as_ref().map(|paths| paths.join(",")),
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+    use http::Method;
+    use opensandbox::testkit::{ScriptedServer, reply};
+
     use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    enum Line {
+        Change(RuleArgs),
+        Rm(RmArgs),
+    }
+
+    const BEFORE: &str = r#"[{"action":"allow","target":"a.example","ports":[443]},{"action":"allow","target":"b.example","methods":["GET"],"paths":["/x"]},{"action":"allow","target":"c.example"}]"#;
+    const AFTER: &str =
+        r#"[{"action":"deny","target":"a.example"},{"action":"allow","target":"c.example"}]"#;
+
+    async fn said(line: &[&str]) -> (u8, String, Vec<String>) {
+        let server = ScriptedServer::start(|request| {
+            let rules = if request.method() == Method::GET { BEFORE } else { AFTER };
+            let policy = format!(r#"{{"defaultAction":"deny","egress":{rules}}}"#);
+            reply(200, format!(r#"{{"status":"ok","mode":"enforcing","policy":{policy}}}"#))
+        })
+        .await;
+        let lifecycle = Lifecycle::new(server.connection().api_key("k").unwrap());
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut output = Output::new(&mut out, &mut err);
+        let code = match Line::try_parse_from([&["egress"], line].concat()).unwrap() {
+            Line::Change(args) => {
+                change_at(&lifecycle, &args, NetworkAction::Deny, &mut output).await
+            }
+            Line::Rm(args) => rm_at(&lifecycle, &args, &mut output).await,
+        };
+        let method = |call: &String| call.split(' ').next().unwrap_or_default().to_owned();
+        let methods = server.calls().iter().map(method).collect();
+        (code.unwrap(), String::from_utf8(err).unwrap(), methods)
+    }
+
+    #[tokio::test]
+    async fn rules_that_had_to_go_are_named() {
+        let (code, err, _) = said(&["change", "s", "a.example", "b.example"]).await;
+        assert_eq!(
+            (code, err.as_str()),
+            (0, "osb: replaced: allow a.example:443\nosb: replaced: allow b.example GET /x\n")
+        );
+    }
+
+    #[tokio::test]
+    async fn dropping_what_is_not_there_is_a_failure() {
+        let (code, err, calls) = said(&["rm", "s", "A.example.", "z.example"]).await;
+        assert_eq!((code, err.as_str()), (1, "osb: no rule is about z.example\n"));
+        assert_eq!(calls, ["GET", "DELETE"]);
+        let (code, _, calls) = said(&["rm", "s", "z.example"]).await;
+        assert_eq!((code, calls), (1, vec!["GET".to_owned()]));
+        assert_eq!(said(&["rm", "s", "c.example"]).await.0, 0);
+    }
+
+    #[test]
+    fn rules_are_dropped_by_their_target_alone() {
+        let error = |target| Line::try_parse_from(["egress", "rm", "s", target]).unwrap_err();
+        let text = error("a.example:443").to_string();
+        assert!(text.contains("by their target alone") && text.contains(": a.example"), "{text}");
+        assert!(Line::try_parse_from(["egress", "rm", "s", "2001:db8::1"]).is_ok());
+    }
 
     #[test]
     fn rules_are_shown_in_order_and_the_default_last() {
@@ -139,7 +276,7 @@ mod tests {
             describe(&policy.unwrap()),
             "ACTION  TARGET           PORTS   METHODS   PATHS\n\
              allow   a.example        80,443  -         -\n\
-             deny    *.example        -       PUT,POST  /a/*\n\
+             deny    *.example        80,443  PUT,POST  /a/*\n\
              deny    everything else  -       -         -"
         );
     }
