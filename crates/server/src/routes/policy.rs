@@ -119,8 +119,9 @@ async fn change(
             check_alive(record)?;
             let next = change(&reconciler.wire_policy(record));
             let Some(next) = next else { return Ok(None) };
-            check_trust(record, &next)?;
+            // What cannot be meant is wrong for every sandbox.
             let checked = reconciler.check_policy(next)?;
+            check_trust(record, &checked.wire)?;
             match reconciler.uncovered(id, &checked.compiled) {
                 Some(host) => Err(ApiError::invalid(format!(
                     "the vault has credentials for {host}: the policy must allow it"
@@ -159,8 +160,9 @@ fn check_trust(record: &Record, policy: &NetworkPolicy) -> Result<(), ApiError> 
     }
     Err(ApiError::invalid(
         "programs of this sandbox do not trust the server, which has to look into connections for \
-         rules with methods or paths: make the sandbox with such a rule in its networkPolicy, or \
-         with credentialProxy",
+         rules with methods or paths. That is settled when a sandbox is made: make one with such a \
+         rule in its policy (`osb sandbox create --policy FILE`, or networkPolicy in the request), \
+         or with credentialProxy",
     ))
 }
 
