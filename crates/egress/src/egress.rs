@@ -23,6 +23,7 @@ use crate::{
     intercept::{Authority, Interceptor, Root},
     limits::Places,
     opened::Insight,
+    operator::Amount,
     streams::{self, RESOLVER},
     upstream::{Resolvers, Upstream},
     vault::Vault,
@@ -78,7 +79,7 @@ impl Settings {
             },
             connections: raw.connections.unwrap_or(default.connections),
             new_connections: raw.new_connections.unwrap_or(default.new_connections),
-            bandwidth: raw.bandwidth,
+            bandwidth: raw.bandwidth.as_ref().map(Amount::bytes).transpose()?,
             extra_ca: raw.extra_ca.as_deref().map(ExtraCa::read).transpose()?,
             ..default
         })

@@ -45,7 +45,10 @@ impl ExtraCa {
         // Only what was understood: somebody may have left a key beside it.
         let pem: String = certificates.iter().map(encode).collect();
         if pem.len() > LARGEST {
-            return Err(format!("the certificates in it are longer than {LARGEST} bytes"));
+            return Err(format!(
+                "the certificates in it are longer than {LARGEST} bytes: name a file with your own \
+                 authorities only, since those that everybody knows are trusted already"
+            ));
         }
         Ok(Self { certificates: certificates.into(), pem: pem.into() })
     }
@@ -111,6 +114,7 @@ mod tests {
             }
             let error = ExtraCa::read(&path).unwrap_err().to_string();
             assert!(error.contains("egress.extra-ca") && error.contains("corp.pem"), "{error}");
+            assert_eq!(error.contains("your own authorities only"), text == Some(&many), "{error}");
         }
     }
 }

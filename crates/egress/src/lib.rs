@@ -44,7 +44,7 @@ pub use intercept::{
     Refusal, Root, Rules, Scheme, Told,
 };
 pub use name::{BadName, Name};
-pub use operator::{Operator, OperatorError, RawOperator, Reach};
+pub use operator::{Amount, Operator, OperatorError, RawOperator, Reach};
 pub use policy::{BadTarget, Policy, PolicyError, Readings, merge, remove};
 pub use ruling::{By, Guarded, Ruling, Verdict};
 pub use upstream::Resolvers;

@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
+use osb_core::{InvalidQuantity, Memory};
 use serde::Deserialize;
 
 use crate::{
@@ -50,8 +51,9 @@ pub struct RawOperator {
     pub connections: Option<usize>,
     /// How many connections a sandbox may begin in a second; 500 if absent. Since 0.1.
     pub new_connections: Option<u32>,
-    /// The bytes a second that a sandbox may send and receive; as many as come if absent. Since 0.1.
-    pub bandwidth: Option<u64>,
+    /// The bytes a second that a sandbox may send and receive, as a number or such as `10M`; as many
+    /// as come if absent. Since 0.1.
+    pub bandwidth: Option<Amount>,
     /// A file with the certificates of authorities, as PEM, that the server and all sandboxes trust
     /// beside those they know; none if absent. Since 0.1.
     pub extra_ca: Option<PathBuf>,
@@ -61,6 +63,25 @@ pub struct RawOperator {
     /// What vaults may do. Since 0.1.
     #[serde(default)]
     pub vault: RawVault,
+}
+
+/// An amount of bytes, as people write it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "an amount of bytes such as 10000000 or \"10M\"")]
+pub enum Amount {
+    Bytes(u64),
+    Text(String),
+}
+
+impl Amount {
+    pub(crate) fn bytes(&self) -> Result<u64, OperatorError> {
+        let text = match self {
+            Self::Bytes(bytes) => bytes.to_string(),
+            Self::Text(text) => text.clone(),
+        };
+        let amount: Result<Memory, InvalidQuantity> = text.parse();
+        amount.map(Memory::bytes).map_err(OperatorError::Bandwidth)
+    }
 }
 
 /// What a sandbox without a policy reaches.
@@ -93,7 +114,7 @@ struct Parts {
 /// Settings that cannot be meant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OperatorError {
-    #[error("egress.{key} cannot have {target:?}: {problem}")]
+    #[error("egress.{key} cannot have {target:?}: {}", in_settings(key, problem))]
     Target { key: &'static str, target: String, problem: BadTarget },
     #[error("egress.resolvers cannot have {0:?}: write an address, with or without a port")]
     Resolver(String),
@@ -101,6 +122,8 @@ pub enum OperatorError {
     ExtraCa { path: PathBuf, problem: String },
     #[error("egress.deny-webhook must be a URL with http or https, and without a password")]
     Webhook,
+    #[error("egress.bandwidth: {0}")]
+    Bandwidth(InvalidQuantity),
     #[error("egress.max-rules must be 1 to {MOST_RULES}")]
     MaxRules,
 }
@@ -147,6 +170,12 @@ impl Operator {
         self.0.reach
     }
 
+    /// The rules for all sandboxes, in the order in which they are asked: whom they are about, as it
+    /// was written.
+    pub fn written(&self) -> impl Iterator<Item = (Verdict, &str)> {
+        self.0.rules.written()
+    }
+
     pub(crate) fn max_rules(&self) -> usize {
         self.0.max_rules
     }
@@ -191,10 +220,69 @@ impl Default for Parts {
     }
 }
 
+/// What is wrong with a target, where it is not one of a policy: in the words of settings.
+fn in_settings(key: &str, problem: &BadTarget) -> String {
+    match (problem, key) {
+        (BadTarget::Everything, "allow-private") => {
+            "name the domains that lead to private addresses, or ranges such as 10.0.0.0/8".into()
+        }
+        (BadTarget::Everything, _) => {
+            r#"for everything there is egress.default, which is "public" or "deny""#.into()
+        }
+        (BadTarget::Port, _) => "settings are about all ports: write the host alone".into(),
+        (problem, _) => problem.to_string(),
+    }
+}
+
 fn parse(key: &'static str, text: &str) -> Result<Target, OperatorError> {
     Target::parse(text).map_err(|problem| wrong(key, text, problem))
 }
 
 fn wrong(key: &'static str, text: &str, problem: BadTarget) -> OperatorError {
     OperatorError::Target { key, target: text.to_owned(), problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> String {
+        let raw: RawOperator = toml::from_str(text).unwrap();
+        Operator::new(&raw).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn problems_are_told_in_the_words_of_settings() {
+        for (text, part) in [
+            (
+                "allow = ['*']",
+                r#"egress.allow cannot have "*": for everything there is egress.default"#,
+            ),
+            ("deny = ['*']", "egress.default"),
+            ("allow-private = ['*']", "name the domains"),
+            ("allow = ['pypi.org:443']", "about all ports: write the host alone"),
+            ("allow = ['https://pypi.org']", "a host and not a URL"),
+        ] {
+            let problem = problem(text);
+            assert!(problem.contains(part), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_numbers_or_have_units() {
+        let bandwidth = |text: &str| {
+            let raw: Result<RawOperator, _> = toml::from_str(&format!("bandwidth = {text}"));
+            raw.map_err(|error| error.to_string())
+                .and_then(|raw| raw.bandwidth.unwrap().bytes().map_err(|error| error.to_string()))
+        };
+        assert_eq!(bandwidth("1000"), Ok(1000));
+        assert_eq!(bandwidth("'10M'"), Ok(10_000_000));
+        assert_eq!(bandwidth("'1.5Mi'"), Ok(3 << 19));
+        let problem = bandwidth("'fast'").unwrap_err();
+        assert!(
+            problem.starts_with("egress.bandwidth: ") && problem.contains("512Mi"),
+            "{problem}"
+        );
+        assert!(bandwidth("0").is_err() && bandwidth("true").unwrap_err().contains("\"10M\""));
+    }
 }

@@ -85,6 +85,11 @@ impl Rules {
         self.all.push(Rule { verdict, written: written.trim().into(), domain, scope });
     }
 
+    /// What was written, in its order.
+    pub(crate) fn written(&self) -> impl Iterator<Item = (Verdict, &str)> {
+        self.all.iter().map(|rule| (rule.verdict, &*rule.written))
+    }
+
     /// The first rule about a name at a port, or by which some request there may be allowed.
     pub(crate) fn name_at(&self, name: &Name, port: u16) -> Option<&Rule> {
         self.first(self.about(name), |rule| {

@@ -57,6 +57,7 @@ pub struct RawVaultStore {
     pub namespace: Option<String>,
     /// What credentials may refer to: everything at and below these paths, such as
     /// `secret/data/agents`. Since 0.1.
+    #[serde(default)]
     pub paths: Vec<String>,
     /// How long an answer holds, if its lease is not shorter; a minute if absent. Since 0.1.
     pub cache_seconds: Option<u64>,
@@ -87,6 +88,8 @@ pub enum BadSettings {
     Address(#[from] BadAddress),
     #[error("egress.vault.store needs token-file or token-env, and not both")]
     Token,
+    #[error("egress.vault.store.paths must say what may be read, such as [\"secret/data/agents\"]")]
+    NoPaths,
     #[error("egress.vault.store.token-env: there is no variable {0}")]
     NoToken(String),
     #[error("egress.vault.trusted-proxies: {0}")]
@@ -139,6 +142,9 @@ impl RawVault {
                 }
                 (Some(_), Some(_)) | (None, None) => return Err(BadSettings::Token),
             };
+            if store.paths.is_empty() {
+                return Err(BadSettings::NoPaths);
+            }
             let remote = Remote::new(&store.address, token, store.paths, extra)?;
             let remote = remote.within(store.namespace.as_deref())?;
             sources = sources.with_remote(remote.remembering(Duration::from_secs(seconds)));
@@ -184,6 +190,8 @@ mod tests {
             "store = {address = 'https://vault:8200', token-env = 'T', token-file = '/t', paths = []}",
             "store = {address = 'https://vault:8200', token-env = 'MISSING', paths = ['a']}",
             "store = {address = 'unix:/v', token-file = '/t', paths = [], namespace = 'a b'}",
+            "store = {address = 'unix:/v', token-file = '/t', paths = []}",
+            "store = {address = 'unix:/v', token-file = '/t'}",
             "trusted-proxies = ['proxy.example.com']",
             "store = {address = 'http://127.0.0.1', token-file = '/t', paths = [], cache-seconds = 9999}",
         ] {
