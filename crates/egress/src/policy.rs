@@ -226,6 +226,14 @@ fn written(rule: &NetworkRule) -> String {
     let methods = rule.methods.as_ref().map(|methods| methods.join(",").to_ascii_uppercase() + " ");
     let paths = rule.paths.as_ref().map(|paths| paths.join(","));
     let target = rule.target.trim();
-    let whole = format!("{}{target}{}", methods.unwrap_or_default(), paths.unwrap_or_default());
+    let place = match &rule.ports {
+        Some(ports) => {
+            let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
+            let target = if target.contains(':') { format!("[{target}]") } else { target.into() };
+            format!("{target}:{}", ports.join(","))
+        }
+        None => target.to_owned(),
+    };
+    let whole = format!("{}{place}{}", methods.unwrap_or_default(), paths.unwrap_or_default());
     whole.chars().take(LONGEST.max(target.len())).collect()
 }

@@ -75,7 +75,7 @@ pub struct Decision {
 #[serde(rename_all = "camelCase")]
 pub struct DecisionReason {
     pub reason: ReasonKind,
-    /// The target of the rule, as it was written; with the methods and paths that it is about.
+    /// The target of the rule, as it was written; with the ports, methods and paths that it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// What kind of address is guarded: host, metadata, private, link-local or special.

@@ -61,6 +61,20 @@ fn the_first_rule_wins_whether_it_is_a_name_or_a_domain() {
 }
 
 #[test]
+fn a_rule_is_told_of_with_its_ports() {
+    let policy = policy(json!({"egress": [
+        {"action": "allow", "target": "db.example", "ports": [5432, 6379]},
+        {"action": "deny", "target": "2001:db8::/32", "ports": [22]},
+        {"action": "allow", "target": "api.example", "ports": [8443], "methods": ["get"], "paths": ["/a"]},
+    ]}));
+    let by = |name_text: &str, port| policy.name_at(&name(name_text), port).by;
+    assert_eq!(by("db.example", 6379), By::Rule("db.example:5432,6379".into()));
+    assert_eq!(by("api.example", 8443), By::Rule("GET api.example:8443/a".into()));
+    let denied = policy.address(ip("2001:db8::7"), 22);
+    assert_eq!(denied.by, By::Rule("[2001:db8::/32]:22".into()));
+}
+
+#[test]
 fn a_policy_that_says_nothing_denies() {
     for wire in [json!({}), json!({"defaultAction": ""}), json!({"egress": null})] {
         let policy = policy(wire.clone());

@@ -117,7 +117,7 @@ async fn every_request_of_a_connection_is_judged() {
         ("GET /x/2", Verdict::Allow),
     ];
     assert_eq!(seen, expected);
-    assert_eq!(requests[0].1.by, By::Rule("GET a.test/x/*,/endless".into()));
+    assert_eq!(requests[0].1.by, By::Rule(format!("GET a.test:{port}/x/*,/endless").into()));
 }
 
 #[tokio::test]
@@ -233,7 +233,7 @@ async fn rules_about_requests_are_not_passed_by_through_an_address() {
     let mut stream = house.connect(house.address("a.test", port)).await;
     ask(&mut stream, &request("GET"), "saw").await;
     let said = ask(&mut stream, &request("POST"), "}\n").await;
-    assert!(said.contains("`POST a.test`"), "{said}");
+    assert!(said.contains(&format!("`POST a.test:{port}`")), "{said}");
 }
 
 #[tokio::test]
