@@ -96,6 +96,10 @@ pub struct NetworkPolicyStatus {
     /// `enforcing`, `allow_all` or `deny_all`.
     pub mode: String,
     pub policy: NetworkPolicy,
+    /// The rules that the operator of the server gives all sandboxes, which are asked before the
+    /// policy's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operator: Vec<NetworkRule>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforcement_mode: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -30,25 +30,29 @@ pub(crate) async fn show(
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
     let status = args.view.lifecycle(environment)?.policy(&args.id).await?;
-    args.view.show(&status.policy, output, describe)
+    args.view.show(&status.policy, output, |policy| describe(policy, &status.operator))
 }
 
 /// The ports of a rule about requests that names none.
 const HTTP_PORTS: [u16; 2] = [80, 443];
 
-fn describe(policy: &NetworkPolicy) -> String {
-    let mut table = Table::new(["ACTION", "TARGET", "PORTS", "METHODS", "PATHS"]);
+fn describe(policy: &NetworkPolicy, operator: &[NetworkRule]) -> String {
+    let mut table = Table::new(["ACTION", "TARGET", "PORTS", "METHODS", "PATHS", "BY"]);
     let list = |texts: &Option<Vec<String>>| or_dash(texts.as_ref().map(|texts| texts.join(",")));
-    for NetworkRule { action, target, ports, methods, paths } in &policy.egress {
+    let operators = operator.iter().map(|rule| (rule, "operator"));
+    let all = operators.chain(policy.egress.iter().map(|rule| (rule, "policy")));
+    for (NetworkRule { action, target, ports, methods, paths }, by) in all {
         let usual = (methods.is_some() || paths.is_some()).then(|| HTTP_PORTS.to_vec());
         let ports = ports.clone().or(usual);
         let ports = ports.map(|ports| ports.iter().map(ToString::to_string).collect());
         let action = word(*action).to_owned();
-        table.row([action, target.clone(), list(&ports), list(methods), list(paths)]);
+        let by = by.to_owned();
+        table.row([action, target.clone(), list(&ports), list(methods), list(paths), by]);
     }
     let default = word(policy.default_action.unwrap_or(NetworkAction::Deny)).to_owned();
     let none = || list(&None);
-    table.row([default, "everything else".to_owned(), none(), none(), none()]);
+    let rest = "everything else".to_owned();
+    table.row([default, rest, none(), none(), none(), "default".to_owned()]);
     table.render()
 }
 
@@ -273,11 +277,12 @@ mod tests {
             r#"{"defaultAction":"deny","egress":[{"action":"allow","target":"a.example","ports":[80,443]},{"action":"deny","target":"*.example","methods":["PUT","POST"],"paths":["/a/*"]}]}"#,
         );
         assert_eq!(
-            describe(&policy.unwrap()),
-            "ACTION  TARGET           PORTS   METHODS   PATHS\n\
-             allow   a.example        80,443  -         -\n\
-             deny    *.example        80,443  PUT,POST  /a/*\n\
-             deny    everything else  -       -         -"
+            describe(&policy.unwrap(), &[NetworkRule::new(NetworkAction::Deny, "*.tracker")]),
+            "ACTION  TARGET           PORTS   METHODS   PATHS  BY\n\
+             deny    *.tracker        -       -         -      operator\n\
+             allow   a.example        80,443  -         -      policy\n\
+             deny    *.example        80,443  PUT,POST  /a/*   policy\n\
+             deny    everything else  -       -         -      default"
         );
     }
 }

@@ -7,10 +7,10 @@ use std::{
 
 use osb_api::{
     SandboxId,
-    lifecycle::{NetworkAction, NetworkPolicy},
+    lifecycle::{NetworkAction, NetworkPolicy, NetworkRule},
 };
 use osb_core::{Chain, RuntimeError};
-use osb_egress::{Egress, Operator, Policy, PolicyError, Reach, vault::Vaults};
+use osb_egress::{Egress, Operator, Policy, PolicyError, Reach, Verdict, vault::Vaults};
 
 use super::{Reconciler, Shared};
 use crate::{
@@ -88,6 +88,15 @@ impl Reconciler {
             egress: Vec::new(),
         };
         record.policy.as_deref().map_or_else(without, NetworkPolicy::clone)
+    }
+
+    /// The rules that the operator gives all sandboxes. They are asked before a policy's.
+    pub(crate) fn operator_rules(&self) -> Vec<NetworkRule> {
+        let rule = |(verdict, target)| match verdict {
+            Verdict::Allow => NetworkRule::new(NetworkAction::Allow, target),
+            Verdict::Deny => NetworkRule::new(NetworkAction::Deny, target),
+        };
+        self.0.outbound.operator.written().map(rule).collect()
     }
 
     /// Checks a policy, and brings it into the form in which it is kept.

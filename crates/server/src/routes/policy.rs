@@ -14,7 +14,7 @@ use osb_api::{
 };
 use osb_core::Phase;
 use osb_egress::{merge, remove};
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     admission::has_rules_about_requests,
@@ -30,18 +30,29 @@ pub(super) const METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
 /// What a policy without a body means.
 const RESET: &str = "no policy was sent: everything is denied";
 
+/// A policy as those with the API key see it. The sandbox's own port does not tell of the
+/// operator's rules.
+#[derive(Debug, Serialize)]
+pub(super) struct ById {
+    #[serde(flatten)]
+    status: PolicyStatus,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    operator: Vec<NetworkRule>,
+}
+
 /// The policy by the id of the sandbox, and with the API key.
 pub(super) async fn by_id(
     State(app): State<App>,
     Id(id): Id,
     request: Request,
-) -> Result<JsonBody<PolicyStatus>, ApiError> {
+) -> Result<JsonBody<ById>, ApiError> {
     let method = request.method().clone();
     let body = match method {
         Method::GET | Method::HEAD => Bytes::new(),
         _ => extract::json_bytes(request, &app).await?,
     };
-    answer(&app, id, &method, &body).await.map(JsonBody)
+    let status = answer(&app, id, &method, &body).await?;
+    Ok(JsonBody(ById { status, operator: app.reconciler.operator_rules() }))
 }
 
 /// The policy at the sandbox's own port, whose token was shown.

@@ -103,6 +103,36 @@ async fn a_policy_is_read_merged_and_deleted_from() {
 }
 
 #[tokio::test]
+async fn the_operators_rules_are_shown_to_those_with_the_key_alone() {
+    let raw = toml::from_str("allow = ['pypi.org']\ndeny = ['*.Tracker.example']");
+    let operator = Operator::new(&raw.expect("settings")).expect("an operator");
+    let server =
+        World::new().serve_as(RawConfig::default(), |config| config.egress = operator).await;
+    let id = server.create().await;
+    let shown = server.get(&format!("/v1/sandboxes/{id}/networkpolicy")).await.json();
+    let rules = json!([rule("deny", "*.Tracker.example"), rule("allow", "pypi.org")]);
+    assert_eq!((&shown["operator"], &shown["status"]), (&rules, &json!("ok")));
+    assert_eq!(Port::of(&server, &id).await.read().await.get("operator"), None);
+}
+
+#[tokio::test]
+async fn a_rule_that_cannot_be_meant_is_wrong_for_every_sandbox() {
+    let server = TestServer::start().await;
+    let id = server.create().await;
+    let port = Port::of(&server, &id).await;
+    let message = async |path: &str| {
+        let rule = json!([{"action": "allow", "target": "a.example", "paths": [path]}]);
+        let answer = port.call(Method::PATCH, &rule.to_string()).await;
+        assert_eq!(answer.status, 400, "{answer:?}");
+        answer.json()["message"].as_str().expect("a message").to_owned()
+    };
+    let meant = message("/x").await;
+    assert!(meant.contains("osb sandbox create --policy FILE"), "{meant}");
+    let unmeant = message("no/slash").await;
+    assert!(unmeant.contains("`paths` cannot be meant"), "{unmeant}");
+}
+
+#[tokio::test]
 async fn a_reset_denies_everything_and_shows_an_empty_list() {
     let server = TestServer::start().await;
     let id = server.create().await;
