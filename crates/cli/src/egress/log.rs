@@ -34,7 +34,9 @@ pub(crate) async fn main(
 ) -> Result<u8, Failure> {
     let lifecycle = args.target.lifecycle(environment)?;
     if !args.follow {
-        let log = lifecycle.egress_log(&args.id).await?;
+        let mut log = lifecycle.egress_log(&args.id).await?;
+        // The server tells of what ended last at the end, whenever it began.
+        log.decisions.sort_by_key(|decision| (decision.at, decision.number));
         match args.output {
             Format::Json => output.json(&log)?,
             Format::Table => output.line(&table(&log.decisions))?,
@@ -42,17 +44,31 @@ pub(crate) async fn main(
         return Ok(0);
     }
     let mut decisions = lifecycle.follow_egress_log(&args.id).await?;
+    if args.output == Format::Table {
+        output.line(&spaced(HEADINGS))?;
+    }
     while let Some(decision) = decisions.next().await? {
         match args.output {
             Format::Json => output.line(&serde_json::to_string(&decision).unwrap_or_default())?,
-            Format::Table => output.line(&clean(&cells(&decision).join("  ")))?,
+            Format::Table => {
+                output.line(&clean(&spaced(cells(&decision).each_ref().map(String::as_str))))?;
+            }
         }
     }
     Ok(0)
 }
 
+const HEADINGS: [&str; 7] = ["TIME", "VERDICT", "WHAT", "WHERE", "WHY", "TIMES", "OUTCOME"];
+
+/// A line of a table of which nobody knows yet how wide its columns will be.
+fn spaced(cells: [&str; 7]) -> String {
+    const WIDTHS: [usize; 7] = [27, 7, 10, 32, 24, 5, 0];
+    let padded = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:<width$}"));
+    padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+}
+
 fn table(decisions: &[Decision]) -> String {
-    let mut table = Table::new(["TIME", "VERDICT", "WHAT", "WHERE", "WHY", "TIMES", "OUTCOME"]);
+    let mut table = Table::new(HEADINGS);
     for decision in decisions {
         table.row(cells(decision));
     }
@@ -150,7 +166,54 @@ fn outcome(decision: &Decision) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+    use opensandbox::testkit::{ScriptedServer, reply};
+    use secrecy::SecretString;
+
     use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    async fn shown(line: &[&str]) -> String {
+        const LOG: [&str; 2] = [
+            r#"{"number":2,"at":"2030-01-01T00:00:02Z","protocol":"dns","name":"late.test","port":53,"action":"allow","reason":"default","times":1}"#,
+            r#"{"number":1,"at":"2030-01-01T00:00:01Z","protocol":"tcp","name":"early.test","port":443,"action":"allow","reason":"rule","rule":"early.test:443","times":1,"end":{"outcome":"done","sentBytes":1,"receivedBytes":1,"durationMs":9}}"#,
+        ];
+        let server = ScriptedServer::start(|request| match request.uri().query() {
+            Some(_) => reply(200, LOG.join("\n") + "\n"),
+            None => reply(200, format!(r#"{{"decisions":[{}]}}"#, LOG.join(","))),
+        })
+        .await;
+        let address = server.address().to_string();
+        let line = [&["log", "s", "--domain", &address], line].concat();
+        let args = Line::try_parse_from(line).unwrap().args;
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut output = Output::new(&mut out, &mut err);
+        let key = Some(SecretString::from("k".to_owned()));
+        let environment = Environment { api_key: key, ..Environment::default() };
+        main(args, &environment, &mut output).await.unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_began_first_is_shown_first() {
+        let shown = shown(&[]).await;
+        assert!(shown.find("early.test").unwrap() < shown.find("late.test").unwrap(), "{shown}");
+    }
+
+    #[tokio::test]
+    async fn columns_have_headings_while_they_are_followed() {
+        let text = shown(&["-f"]).await;
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines.len() == 3 && lines[0].starts_with("TIME"), "{text}");
+        let column = lines[0].find("WHERE");
+        assert_eq!((lines[1].find("late.test"), lines[2].find("early.test")), (column, column));
+        assert!(!shown(&["-f", "-o", "json"]).await.contains("TIME "));
+    }
 
     #[test]
     fn a_name_that_is_guarded_is_shown_with_where_it_leads() {
