@@ -1,5 +1,7 @@
 use std::{error::Error as _, io};
 
+use opensandbox::ClientError;
+use osb_api::codes;
 use osb_sys::fs::PathError;
 
 use crate::ending;
@@ -9,7 +11,7 @@ use crate::ending;
 pub(crate) enum Failure {
     /// The server or the sandbox did not do its part.
     #[error(transparent)]
-    Sdk(#[from] opensandbox::ClientError),
+    Sdk(#[from] ClientError),
     /// The command line was read, but asks for something that cannot be.
     #[error("{0}")]
     Usage(String),
@@ -73,12 +75,20 @@ impl Failure {
 
     fn hint(&self) -> Option<String> {
         match self {
+            Self::Sdk(ClientError::Api { code, .. })
+                if [codes::MISSING_API_KEY, codes::INVALID_API_KEY].contains(&code.as_str()) =>
+            {
+                Some(KEY.to_owned())
+            }
             Self::Sdk(error) => error.hint(),
             Self::Machine { source, .. } => is_taken(&**source).then(|| TAKEN.to_owned()),
             Self::Usage(_) | Self::File(_) | Self::Output(_) | Self::Unfit(_) => None,
         }
     }
 }
+
+const KEY: &str = "the server says where its key is when it starts: set OPEN_SANDBOX_API_KEY to the \
+                   key, or OSB_DATA_DIR to the server's data directory if it is on this machine";
 
 const TAKEN: &str = "another program listens there, maybe a server: end it, or choose another \
                      address with --listen";
@@ -126,6 +136,20 @@ mod tests {
         };
         assert!(report(io::ErrorKind::AddrInUse).ends_with(TAKEN));
         assert!(!report(io::ErrorKind::NotFound).contains("hint"));
+    }
+
+    #[test]
+    fn whoever_has_no_key_hears_where_one_comes_from() {
+        for code in [codes::MISSING_API_KEY, codes::INVALID_API_KEY] {
+            let failure = Failure::Sdk(ClientError::Api {
+                status: http::StatusCode::UNAUTHORIZED,
+                code: code.to_owned(),
+                message: "no".to_owned(),
+                request_id: None,
+            });
+            let report = failure.report().unwrap();
+            assert!(report.contains("OPEN_SANDBOX_API_KEY") && report.contains("OSB_DATA_DIR"));
+        }
     }
 
     #[test]
