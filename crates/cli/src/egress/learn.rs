@@ -161,7 +161,7 @@ impl Place {
 }
 
 /// What kind of address it is that a rule about the name does not open, and what would.
-fn guarded(decision: &Decision) -> String {
+pub(super) fn guarded(decision: &Decision) -> String {
     let (kind, by_range) = match decision.reason.guarded.as_deref() {
         Some("host") => ("an address of the host", false),
         Some("metadata") => ("the address of a metadata service", false),

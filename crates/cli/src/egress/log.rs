@@ -21,7 +21,7 @@ pub(crate) struct Args {
     #[arg(short, long)]
     follow: bool,
     /// Columns for people, or JSON with every field, with --follow one object per line
-    #[arg(short, long, value_enum, default_value_t)]
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
     target: Target,
@@ -123,7 +123,7 @@ fn asked(decision: &Decision, place: &str) -> String {
 }
 
 /// Why, and where a name leads if that is why.
-pub(super) fn why_here(decision: &Decision) -> String {
+fn why_here(decision: &Decision) -> String {
     let why = why(&decision.reason);
     match (decision.reason.reason, &decision.name, &decision.address) {
         (ReasonKind::Guard, Some(_), Some(address)) => format!("{why} {address}"),

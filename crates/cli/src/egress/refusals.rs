@@ -5,12 +5,20 @@ use opensandbox::api::{
     lifecycle::NetworkAction,
 };
 
-use super::log;
+use super::{learn::guarded, log};
 use crate::{output::Output, table::clean};
 
-/// What the network refused a sandbox: where to and why, each once.
+/// What the network refused a sandbox, each once.
 #[derive(Debug)]
-pub(crate) struct Refusals(Vec<(String, String)>);
+pub(crate) struct Refusals(Vec<Refusal>);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Refusal {
+    place: String,
+    why: String,
+    /// Whether all that is missing is a rule that allows it.
+    lacks_rule: bool,
+}
 
 impl Refusals {
     /// More would bury what the command itself said.
@@ -18,16 +26,27 @@ impl Refusals {
 
     pub(crate) fn of(decisions: &[Decision]) -> Self {
         let mut said = HashSet::new();
-        let refused = decisions.iter().filter_map(|it| Some((log::place(it), reason(it)?)));
+        let refused = decisions.iter().filter_map(|decision| {
+            let lacks_rule = decision.action == NetworkAction::Deny
+                && decision.reason.reason == ReasonKind::Default;
+            Some(Refusal { place: log::place(decision), why: reason(decision)?, lacks_rule })
+        });
         Self(refused.filter(|refusal| said.insert(refusal.clone())).collect())
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Those that a policy allows which was learnt: of the others it is said that they are left out.
+    pub(crate) fn learnt(mut self) -> Self {
+        self.0.retain(|refusal| refusal.lacks_rule);
+        self
+    }
+
+    /// Whether a policy that was learnt would allow any of it.
+    pub(crate) fn can_be_learnt(&self) -> bool {
+        self.0.iter().any(|refusal| refusal.lacks_rule)
     }
 
     pub(crate) fn tell(&self, output: &mut Output<'_>) {
-        for (place, why) in self.0.iter().take(Self::MOST) {
+        for Refusal { place, why, .. } in self.0.iter().take(Self::MOST) {
             output.say(&clean(&format!("the network refused: {place} ({why})")));
         }
         let more = self.0.len().saturating_sub(Self::MOST);
@@ -42,7 +61,8 @@ fn reason(decision: &Decision) -> Option<String> {
     let cut_by = decision.end.as_ref().and_then(|end| end.cut_by.as_ref());
     match (decision.action, decision.reason.reason, cut_by) {
         (NetworkAction::Deny, ReasonKind::Default, _) => Some("no rule allows it".to_owned()),
-        (NetworkAction::Deny, _, _) => Some(log::why_here(decision)),
+        (NetworkAction::Deny, ReasonKind::Guard, _) => Some(guarded(decision)),
+        (NetworkAction::Deny, _, _) => Some(log::why(&decision.reason)),
         (NetworkAction::Allow, _, cut_by) => cut_by.map(log::why),
     }
 }
@@ -93,7 +113,8 @@ mod tests {
         assert_eq!(
             told(&log),
             "osb: the network refused: a.test (no rule allows it)\n\
-             osb: the network refused: in.test:443 (guarded private 10.0.0.7)\n\
+             osb: the network refused: in.test:443 (it leads to 10.0.0.7, a private address: the \
+             operator may name it in allow-private, or a rule may allow the address)\n\
              osb: the network refused: [2001:db8::7]:443 (rule ::/0)\n\
              osb: the network refused: PUT b.test:443/ [1mx (no rule allows it)\n\
              osb: the network refused: c.test:443 (other host)\n"
@@ -107,6 +128,6 @@ mod tests {
         let told = told(&log);
         assert_eq!(told.lines().count(), 11);
         assert!(told.ends_with("osb: the network refused: 190 more\n"), "{told}");
-        assert_eq!(super::Refusals::of(&[]).0.len(), 0);
+        assert!(!Refusals::of(&[]).can_be_learnt());
     }
 }

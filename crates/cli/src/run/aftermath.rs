@@ -49,17 +49,18 @@ impl Aftermath {
             (Err(_), None) => return Ok(()),
         };
         let refusals = Refusals::of(&log.decisions);
-        if !self.quiet {
-            refusals.tell(output);
-        }
-        match &self.learn {
-            Some(file) => {
-                let policy = egress::learn(&log.decisions, output);
-                let text = serde_json::to_string_pretty(&policy).unwrap_or_default();
-                osb_sys::fs::write(file, format!("{text}\n"))?;
+        if let Some(file) = &self.learn {
+            if !self.quiet {
+                refusals.learnt().tell(output);
             }
-            None if refusals.is_empty() => {}
-            None => output.say(HINT),
+            let policy = egress::learn(&log.decisions, output);
+            let text = serde_json::to_string_pretty(&policy).unwrap_or_default();
+            osb_sys::fs::write(file, format!("{text}\n"))?;
+        } else {
+            refusals.tell(output);
+            if refusals.can_be_learnt() {
+                output.say(HINT);
+            }
         }
         Ok(())
     }
