@@ -64,6 +64,11 @@ pub(crate) enum InvalidDestination {
     Ports,
     #[error("name each target by itself, as in --allow a.example --allow b.example:80,443")]
     Several,
+    #[error(
+        "leave --allow out to reach all that is public, or write a policy whose `defaultAction` is \
+         `allow`; --no-network is to reach nothing"
+    )]
+    Everything,
 }
 
 impl Destination {
@@ -101,6 +106,9 @@ impl FromStr for Destination {
         };
         if target.contains([',', ' ']) {
             return Err(InvalidDestination::Several);
+        }
+        if target == "*" {
+            return Err(InvalidDestination::Everything);
         }
         let port = |port: &str| {
             port.parse().ok().filter(|port| *port != 0).ok_or(InvalidDestination::Ports)
@@ -204,6 +212,9 @@ mod tests {
         }
         for text in ["a.b,c.d", "a.b,c.d:80", "a.b c.d"] {
             assert_eq!(text.parse::<Destination>(), Err(InvalidDestination::Several), "{text}");
+        }
+        for text in ["*", "*:443"] {
+            assert_eq!(text.parse::<Destination>(), Err(InvalidDestination::Everything), "{text}");
         }
         for text in ["a.b:", "a.b:http", "a.b:0", "a.b:80,", "a.b:65536", "[::1]80"] {
             assert_eq!(text.parse::<Destination>(), Err(InvalidDestination::Ports), "{text}");
