@@ -1,6 +1,6 @@
 //! `osb explain`: the pages of `docs/errors`, carried along.
 
-use crate::{failure::Failure, output::Output};
+use crate::{failure::Failure, output::Output, table::Table};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -10,8 +10,11 @@ pub(crate) struct Args {
 
 pub(crate) fn main(args: &Args, output: &mut Output<'_>) -> Result<u8, Failure> {
     let Some(code) = &args.code else {
-        let codes: Vec<_> = PAGES.iter().map(|page| page.code).collect();
-        output.line(&codes.join("\n"))?;
+        let mut table = Table::new(["CODE", "MEANING"]);
+        for page in PAGES {
+            table.row([page.code.to_owned(), page.meaning().to_owned()]);
+        }
+        output.line(&table.render())?;
         return Ok(0);
     };
     let page = find(code).ok_or_else(|| {
@@ -25,6 +28,14 @@ pub(crate) fn main(args: &Args, output: &mut Output<'_>) -> Result<u8, Failure> 
 struct Page {
     code: &'static str,
     text: &'static str,
+}
+
+impl Page {
+    /// The sentence below the heading.
+    fn meaning(&self) -> &'static str {
+        let bold = self.text.lines().find_map(|line| line.strip_prefix("**")?.strip_suffix("**"));
+        bold.unwrap_or_default()
+    }
 }
 
 macro_rules! pages {
@@ -147,6 +158,7 @@ mod tests {
         assert_eq!(pages, codes);
         for page in PAGES {
             assert!(page.text.starts_with(&format!("# {}\n", page.code)), "{}", page.code);
+            assert!(!page.meaning().is_empty(), "{}", page.code);
             assert!(page.text.contains("## What happened"), "{}", page.code);
             assert!(page.text.contains("## What to try"), "{}", page.code);
         }
