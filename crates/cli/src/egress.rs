@@ -13,6 +13,9 @@ use crate::{env::Environment, failure::Failure, output::Output};
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Show what a sandbox may reach
+    ///
+    /// Rules are shown in the order in which they are asked, those of the operator first. As JSON it
+    /// is the sandbox's own policy, as `osb egress set` reads it.
     Policy(policy::Args),
     /// Replace what a sandbox may reach
     ///
@@ -30,7 +33,8 @@ pub(crate) enum Command {
     ///
     /// It takes the place of all rules about the same target, also of those that allow it, and those
     /// are named: after `deny ID api.example.com:80`, no rule is left about its other ports. Several
-    /// rules about one target are written with `osb egress set`.
+    /// rules about one target are written with `osb egress set`. With --method or --path it keeps the
+    /// sandbox from asking for that alone, under the same conditions as with `osb egress allow`.
     Deny(policy::RuleArgs),
     /// Drop the rules about something
     ///
@@ -41,11 +45,11 @@ pub(crate) enum Command {
     /// The server keeps the latest 256 different ones of every sandbox, and 256 requests where it
     /// looks into connections.
     Log(log::Args),
-    /// Print the policy that would allow what a sandbox tried, and nothing else
+    /// Print the policy that would allow what a sandbox tried, and no more
     ///
-    /// Run the workload once with a policy whose default is to allow, then save what this prints
-    /// and use it as the policy from then on. What the sandbox tried at addresses that are guarded
-    /// is left out and named: allow it by hand if it is meant.
+    /// Run the workload once without a policy, or with one whose default is to allow, then save what
+    /// this prints and use it as the policy from then on; `osb run --learn FILE` does it at once.
+    /// What a policy cannot allow by itself is left out and named.
     Learn(learn::Args),
 }
 

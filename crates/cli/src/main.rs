@@ -31,6 +31,7 @@ mod spec;
 mod storage;
 mod table;
 mod target;
+mod vault;
 mod version;
 mod view;
 mod volume;
@@ -66,6 +67,7 @@ Environment:
   OPEN_SANDBOX_DOMAIN   the server to talk to, host[:port]; default 127.0.0.1:8080
   OPEN_SANDBOX_API_KEY  the key that clients send and that the server asks for
   OSB_DATA_DIR          where the server keeps its state, and its key for local clients
+  OSB_VAULT_KEY         the key that seals vaults which outlive the server, 32 bytes in base64
   OSB_LOG               how much the server logs: error, warn, info, debug or trace";
 
 #[derive(Debug, Subcommand)]
@@ -85,6 +87,8 @@ enum Command {
     ///   osb run -- python3 -c 'print(1 + 1)'
     ///   osb run --memory 512Mi --timeout 30s -- make test
     ///   osb run --shell -- 'uname -a; id'
+    ///   osb run --allow pypi.org --allow '*.pythonhosted.org' -- pip download requests
+    ///   osb run --learn policy.json -- make test
     #[command(verbatim_doc_comment)]
     Run(Box<run::Args>),
     /// Make, list, use and remove sandboxes
@@ -96,9 +100,12 @@ enum Command {
     /// List and delete the volumes that the server keeps under names
     #[command(subcommand)]
     Volume(volume::Command),
-    /// See what sandboxes try in the network, and learn the policy that allows it
+    /// Show and change what sandboxes may reach, see what they tried, and learn from it
     #[command(subcommand)]
     Egress(egress::Command),
+    /// Give requests of sandboxes credentials that the sandboxes never see
+    #[command(subcommand)]
+    Vault(vault::Command),
     /// Read and write the files of a sandbox
     #[command(subcommand)]
     File(file::Command),
@@ -166,6 +173,9 @@ impl Command {
             Self::Egress(command) => {
                 wait_for(Threads::Few, egress::main(command, environment, output))
             }
+            Self::Vault(command) => {
+                wait_for(Threads::Few, vault::main(command, environment, output))
+            }
             Self::File(command) => wait_for(Threads::Few, file::main(command, environment, output)),
             Self::Doctor(args) => {
                 let begun = doctor::begin(args, environment);
@@ -184,6 +194,7 @@ impl Command {
             | Self::Snapshot(_)
             | Self::Volume(_)
             | Self::Egress(_)
+            | Self::Vault(_)
             | Self::File(_)
             | Self::Doctor(_)
             | Self::Explain(_)

@@ -85,6 +85,7 @@ async fn run(
 }
 
 async fn work(args: &Args, sandbox: &Sandbox, output: &mut Output<'_>) -> Result<u8, Failure> {
+    args.spec.furnish(sandbox).await?;
     args.invocation.start(sandbox.execd()).await?.follow(output).await
 }
 
@@ -258,7 +259,10 @@ mod tests {
         let (code, out, err) = run_line(&backend, &["run", "--", "x"], &mut Never).await;
         assert_eq!((code.unwrap(), out.as_str()), (7, ""));
         assert!(err.starts_with("osb: the network refused: a.test (no rule allows it)\n"), "{err}");
-        assert!(err.contains("refused: 10.0.0.1:22 (guarded private)\n"), "{err}");
+        assert!(
+            err.contains("refused: 10.0.0.1:22 (it is a private address: only a rule"),
+            "{err}"
+        );
         assert!(err.contains("--learn FILE") && !err.contains("b.test"), "{err}");
         let (_, _, err) = run_line(&backend, &["run", "--quiet", "--", "x"], &mut Never).await;
         assert_eq!(err, "");
@@ -284,6 +288,37 @@ mod tests {
         let policy = crate::network::read(file.to_str().unwrap()).unwrap();
         let targets: Vec<_> = policy.egress.iter().map(|rule| rule.target.as_str()).collect();
         assert_eq!(targets, ["a.test", "b.test"]);
+    }
+
+    #[tokio::test]
+    async fn credentials_are_there_before_the_command_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("vault.json");
+        osb_sys::fs::write(
+            &file,
+            r#"{"credentials":[{"name":"gh","source":{"value":"s"}}],"bindings":[]}"#,
+        )
+        .unwrap();
+        let file = file.to_str().unwrap();
+        let backend = FakeBackend::start().await;
+        backend.next_command(&[COMPLETE], Then::End);
+        let line = ["run", "--allow", "a.test", "--vault", file, "--", "x"];
+        assert_eq!(run_line(&backend, &line, &mut Never).await.0.unwrap(), 0);
+        let request = backend.bodies(&Method::POST, "/sandboxes").remove(0);
+        let request: serde_json::Value = serde_json::from_slice(&request).unwrap();
+        assert_eq!(request["credentialProxy"]["enabled"], true);
+        let vault = backend.bodies(&Method::POST, "/credential-vault").remove(0);
+        let vault: serde_json::Value = serde_json::from_slice(&vault).unwrap();
+        assert_eq!(vault["credentials"][0]["source"]["value"], "s");
+        let calls = backend.calls();
+        let at = |end: &str| calls.iter().position(|call| call.ends_with(end)).unwrap();
+        assert!(at("/credential-vault") < at("/command"), "{calls:?}");
+        backend.fail_vaults("no");
+        let (result, ..) = run_line(&backend, &line, &mut Never).await;
+        assert_eq!(result.unwrap_err().exit_code(Role::StandIn), 125);
+        assert!(backend.sandboxes().is_empty());
+        let without_policy = ["run", "--vault", file, "--", "x"];
+        assert!(Line::try_parse_from(without_policy).is_err());
     }
 
     #[tokio::test]

@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where to listen [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// Where to keep sandboxes, images, the database and the API key [default:
     /// /var/lib/opensandbox for root, else ~/.local/share/opensandbox]

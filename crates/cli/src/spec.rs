@@ -1,12 +1,19 @@
 //! What a new sandbox is like: the flags that `run` and `sandbox create` share.
 
-use opensandbox::{Sandbox, api::lifecycle::CreateSandboxRequest};
+use opensandbox::{
+    ClientError, Sandbox,
+    api::{
+        egress::CreateVaultRequest,
+        lifecycle::{CreateSandboxRequest, CredentialProxy},
+    },
+};
 use osb_core::{Cpu, Memory};
 
 use crate::{
     mounts::{self, Mount, Scratch},
     network::Reach,
     pair::{self, Pair},
+    vault,
 };
 
 #[derive(Debug, clap::Args)]
@@ -41,6 +48,16 @@ pub(crate) struct Spec {
     tmpfs: Vec<Scratch>,
     #[command(flatten)]
     reach: Reach,
+    /// Give the sandbox's requests the credentials in this file, in JSON, as `osb vault create`
+    /// reads it; goes with what the sandbox may reach
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_parser = vault::read::<CreateVaultRequest>,
+        requires = "Reach",
+        help_heading = "Network"
+    )]
+    vault: Option<CreateVaultRequest>,
 }
 
 impl Spec {
@@ -65,9 +82,18 @@ impl Spec {
             image: request.image.filter(|_| self.snapshot.is_none()),
             snapshot_id: self.snapshot.clone(),
             network_policy: self.reach.policy(),
+            credential_proxy: self.vault.as_ref().map(|_| CredentialProxy { enabled: true }),
             volumes: mounts::to_request(&self.volume, &self.tmpfs),
             ..request
         }
+    }
+
+    /// Puts into a new sandbox what a request for one does not say: its credentials.
+    pub(crate) async fn furnish(&self, sandbox: &Sandbox) -> Result<(), ClientError> {
+        if let Some(content) = &self.vault {
+            sandbox.lifecycle().vault(sandbox.id()).await?.create(content).await?;
+        }
+        Ok(())
     }
 }
 

@@ -18,7 +18,8 @@ pub(crate) const PAGE_SIZE: u64 = 200;
 /// How to show something, and whom to ask for it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct View {
-    #[arg(short, long, value_enum, default_value_t)]
+    /// How to show it
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
     target: Target,

@@ -34,20 +34,10 @@ impl Execd {
         transport: Transport,
         endpoint: &Endpoint,
     ) -> Result<Self, ClientError> {
-        const DOING: &str = "look up an endpoint";
-        let mut headers = HeaderMap::new();
-        for (name, value) in endpoint.headers.iter().flatten() {
-            let name: HeaderName =
-                name.parse().map_err(|error| ClientError::protocol(DOING, &error))?;
-            let mut value: HeaderValue =
-                value.parse().map_err(|error| ClientError::protocol(DOING, &error))?;
-            value.set_sensitive(true);
-            headers.insert(name, value);
-        }
         Ok(Self {
             transport,
-            base: format!("http://{}", endpoint.endpoint.trim_end_matches('/')),
-            headers,
+            base: base(endpoint),
+            headers: headers(endpoint)?,
             answer_within: connection.answer_within,
             dead_after: connection.dead_after,
         })
@@ -127,6 +117,26 @@ fn path_query(paths: &[String]) -> String {
     let pairs: Vec<_> =
         paths.iter().map(|path| format!("path={}", utf8_percent_encode(path, ENCODED))).collect();
     pairs.join("&")
+}
+
+/// Where the paths of an endpoint begin.
+pub(crate) fn base(endpoint: &Endpoint) -> String {
+    format!("http://{}", endpoint.endpoint.trim_end_matches('/'))
+}
+
+/// What an endpoint asks its callers for.
+pub(crate) fn headers(endpoint: &Endpoint) -> Result<HeaderMap, ClientError> {
+    const DOING: &str = "look up an endpoint";
+    let mut headers = HeaderMap::new();
+    for (name, value) in endpoint.headers.iter().flatten() {
+        let name: HeaderName =
+            name.parse().map_err(|error| ClientError::protocol(DOING, &error))?;
+        let mut value: HeaderValue =
+            value.parse().map_err(|error| ClientError::protocol(DOING, &error))?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ mod snapshots;
 pub mod testkit;
 mod transport;
 mod upload;
+mod vault;
 mod volumes;
 
 pub use connection::{Connection, InvalidApiKey, InvalidDomain, Route};
@@ -45,3 +46,4 @@ pub use execd::Execd;
 pub use lifecycle::Lifecycle;
 pub use osb_api as api;
 pub use sandbox::{Files, Finished, Sandbox};
+pub use vault::Vault;

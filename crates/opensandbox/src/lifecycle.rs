@@ -132,6 +132,10 @@ impl Lifecycle {
         }
     }
 
+    pub(crate) fn answer_within(&self) -> Duration {
+        self.connection.answer_within
+    }
+
     pub(crate) fn ready_within(&self) -> Duration {
         self.connection.ready_within
     }

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "TIME", default_value = "10m", value_parser = timeout)]
     timeout: Timeout,
     /// Print the id, or the whole sandbox as JSON
-    #[arg(short, long, value_enum, default_value_t)]
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
     target: Target,
@@ -53,6 +53,11 @@ pub(crate) async fn main(
         request.entrypoint = Some(args.entrypoint);
     }
     let sandbox = Sandbox::create(&lifecycle, &request).await?;
+    if let Err(error) = args.spec.furnish(&sandbox).await {
+        // The first error is the one to know about; the sandbox's own end catches the rest.
+        drop(sandbox.kill().await);
+        return Err(error.into());
+    }
     match args.output {
         Format::Table => output.line(sandbox.id())?,
         Format::Json => output.json(&lifecycle.get(sandbox.id()).await?)?,

@@ -11,11 +11,11 @@ use crate::{
 pub(crate) struct Args {
     /// The sandbox
     id: String,
-    /// The port on which a service in the sandbox listens
+    /// The port on which a service in the sandbox listens; 18080 is that of its policy and its vault
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Print the URL, or the whole answer with its headers as JSON
-    #[arg(short, long, value_enum, default_value_t)]
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
     target: Target,

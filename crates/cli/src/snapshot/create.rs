@@ -18,7 +18,7 @@ pub(crate) struct Args {
     #[arg(short, long)]
     name: Option<String>,
     /// Print the id, or the whole snapshot as JSON
-    #[arg(short, long, value_enum, default_value_t)]
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
     target: Target,

@@ -28,6 +28,7 @@ struct State {
     delay: Duration,
     file: Bytes,
     egress_log: Option<&'static str>,
+    vault_problem: Option<&'static str>,
 }
 
 impl FakeBackend {
@@ -66,6 +67,11 @@ impl FakeBackend {
     /// What every sandbox tried in the network, as JSON. Until it is said, there is no such call.
     pub fn set_egress_log(&self, log: &'static str) {
         lock(&self.state).egress_log = Some(log);
+    }
+
+    /// From now on no vault is made, for this reason.
+    pub fn fail_vaults(&self, problem: &'static str) {
+        lock(&self.state).vault_problem = Some(problem);
     }
 
     /// The sandboxes that exist now.
@@ -136,6 +142,14 @@ impl State {
             ("POST", ["sandboxes", _, "proxy", _, "command"]) => {
                 let (pieces, then) = self.command.clone().unwrap_or((Vec::new(), Then::End));
                 delayed(stream_reply(pieces, then), self.delay)
+            }
+            ("POST", ["sandboxes", _, "proxy", _, "credential-vault"]) => {
+                match self.vault_problem {
+                    None => reply(201, r#"{"revision":1,"credentials":[],"bindings":[]}"#),
+                    Some(problem) => {
+                        reply(400, format!(r#"{{"code":"VAULT::INVALID","message":"{problem}"}}"#))
+                    }
+                }
             }
             ("GET", ["sandboxes", _, "proxy", _, "files", "download"]) => {
                 reply(200, self.file.clone())

@@ -1,0 +1,186 @@
+//! `osb vault`: the credentials that requests of a sandbox are given.
+
+use std::{fmt::Write as _, path::Path};
+
+use opensandbox::api::egress::{
+    AuthType, BindingSummary, CreateVaultRequest, CredentialSummary, Match, PatchVaultRequest,
+    Scheme, SourceType, VaultState,
+};
+use osb_core::Chain;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+
+use crate::{
+    env::Environment, failure::Failure, output::Output, table::Table, target::Target, view::View,
+};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Make the vault of a sandbox
+    ///
+    /// The sandbox must have been made for it, with `osb sandbox create --vault FILE`, and have none
+    /// now.
+    #[command(after_help = FILE)]
+    Create(WriteArgs<CreateVaultRequest>),
+    /// Show the vault of a sandbox, without its secrets
+    Get(GetArgs),
+    /// Change the vault of a sandbox, wholly or not at all
+    ///
+    /// The file is JSON with `credentials` and `bindings`, each with lists to `add`, to `replace` and
+    /// of names to `delete`; with `expectedRevision` it is refused if somebody was faster.
+    Patch(WriteArgs<PatchVaultRequest>),
+    /// Delete the vault of a sandbox with everything in it
+    Rm(RmArgs),
+}
+
+const FILE: &str = r#"The file, for which /dev/stdin is standard input:
+  {"credentials": [{"name": "github", "source": {"value": "..."}}],
+   "bindings": [{"name": "api", "match": {"hosts": ["api.github.com"]},
+                 "auth": {"type": "bearer", "credential": "github"}}]}"#;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WriteArgs<T: Clone + Send + Sync + DeserializeOwned + 'static> {
+    /// The sandbox
+    id: String,
+    /// What to write, in JSON
+    #[arg(value_name = "FILE", value_parser = read::<T>)]
+    content: T,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GetArgs {
+    /// The sandbox
+    id: String,
+    #[command(flatten)]
+    view: View,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RmArgs {
+    /// The sandbox
+    id: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(crate) async fn main(
+    command: Command,
+    environment: &Environment,
+    output: &mut Output<'_>,
+) -> Result<u8, Failure> {
+    match command {
+        Command::Create(args) => {
+            let lifecycle = args.target.lifecycle(environment)?;
+            lifecycle.vault(&args.id).await?.create(&args.content).await?;
+        }
+        Command::Patch(args) => {
+            let lifecycle = args.target.lifecycle(environment)?;
+            lifecycle.vault(&args.id).await?.patch(&args.content).await?;
+        }
+        Command::Get(args) => {
+            let vault = args.view.lifecycle(environment)?.vault(&args.id).await?.get().await?;
+            return args.view.show(&vault, output, describe);
+        }
+        Command::Rm(args) => {
+            args.target.lifecycle(environment)?.vault(&args.id).await?.delete().await?;
+        }
+    }
+    Ok(0)
+}
+
+/// Reads what goes into a vault from a file.
+pub(crate) fn read<T: DeserializeOwned>(path: &str) -> Result<T, String> {
+    let text =
+        osb_sys::fs::read_to_string(Path::new(path)).map_err(|error| Chain(&error).to_string())?;
+    parse(&text)
+}
+
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    if text.trim_start().starts_with('[') {
+        return Err("it is a list, and a vault is an object with credentials and bindings".into());
+    }
+    serde_json::from_str(text).map_err(|error| match error.classify() {
+        Category::Data => format!("it is no vault: {}", unquoted(&error.to_string())),
+        Category::Io | Category::Syntax | Category::Eof => format!("it is not JSON: {error}"),
+    })
+}
+
+/// The problem without the text that it is about, which may be a secret in the wrong place.
+fn unquoted(problem: &str) -> String {
+    const QUOTE: &str = "string \"";
+    match (problem.find(QUOTE), problem.rfind("\", expected")) {
+        (Some(from), Some(to)) => {
+            let (before, after) = (problem.get(..from + QUOTE.len()), problem.get(to..));
+            format!("{}…{}", before.unwrap_or_default(), after.unwrap_or_default())
+        }
+        _ => problem.to_owned(),
+    }
+}
+
+fn describe(vault: &VaultState) -> String {
+    let mut credentials = Table::new(["CREDENTIAL", "SOURCE", "REVISION"]);
+    for CredentialSummary { name, source_type, revision } in &vault.credentials {
+        let source = match source_type {
+            SourceType::Inline => "inline",
+            SourceType::Env => "env",
+            SourceType::File => "file",
+            SourceType::Vault => "vault",
+        };
+        credentials.row([name.clone(), source.to_owned(), revision.to_string()]);
+    }
+    let mut bindings = Table::new(["BINDING", "AUTH", "METHODS", "HOSTS", "PATHS"]);
+    for BindingSummary { name, requests, auth, .. } in &vault.bindings {
+        let Match { schemes, hosts, methods, paths, .. } = requests;
+        let auth = match (auth.kind, &auth.name) {
+            (AuthType::ApiKey, Some(header)) => format!("header {header}"),
+            (AuthType::ApiKey, None) => "header".to_owned(),
+            (AuthType::Bearer, _) => "bearer".to_owned(),
+            (AuthType::Basic, _) => "basic".to_owned(),
+            (AuthType::CustomHeaders, _) => "headers".to_owned(),
+            (AuthType::Passthrough, _) => "passthrough".to_owned(),
+        };
+        let plain = if schemes.contains(&Scheme::Http) { " (http, too)" } else { "" };
+        let hosts = format!("{}{plain}", hosts.join(","));
+        bindings.row([name.clone(), auth, methods.join(","), hosts, paths.join(",")]);
+    }
+    let mut text = format!("revision {}\n\n", vault.revision);
+    writeln!(text, "{}\n\n{}", credentials.render(), bindings.render())
+        .expect("writing to a string succeeds");
+    text.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vault_is_shown_with_what_it_is_for() {
+        let vault = serde_json::from_str(
+            r#"{"revision":2,"credentials":[{"name":"gh","sourceType":"env","revision":1}],
+            "bindings":[{"name":"api","revision":2,"match":{"schemes":["https"],"hosts":["a.test"],
+            "methods":["GET","PUT"],"paths":["/x/*"]},"auth":{"type":"apiKey","name":"X-Key"}}]}"#,
+        );
+        assert_eq!(
+            describe(&vault.unwrap()),
+            "revision 2\n\n\
+             CREDENTIAL  SOURCE  REVISION\n\
+             gh          env     1\n\n\
+             BINDING  AUTH          METHODS  HOSTS   PATHS\n\
+             api      header X-Key  GET,PUT  a.test  /x/*"
+        );
+    }
+
+    #[test]
+    fn a_file_that_holds_no_vault_says_what_it_holds() {
+        let problem = |text| parse::<CreateVaultRequest>(text).unwrap_err();
+        assert!(problem("[]").contains("it is a list"));
+        assert!(problem("{'").contains("it is not JSON"));
+        assert!(problem(r#"{"secrets": []}"#).contains("unknown field `secrets`"));
+        let misplaced = problem(r#"{"credentials": [{"name": "gh", "source": "hunter2"}]}"#);
+        assert!(misplaced.contains("string \"…\", expected"), "{misplaced}");
+        assert!(read::<CreateVaultRequest>("/nonexistent").unwrap_err().contains("No such file"));
+        assert!(parse::<CreateVaultRequest>("{}").is_ok());
+    }
+}

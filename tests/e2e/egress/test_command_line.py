@@ -1,0 +1,119 @@
+"""The network and its credentials from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from company import Authority, echoing
+from internet import PUBLIC, Internet, inside
+from served import Server, osb, serving
+
+TOKEN = "hunter2-and-more"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def echo(world: Internet, authority: Authority) -> Iterator[Any]:
+    with echoing(world, PUBLIC, 443, authority.vouch("a.example.com")) as host:
+        yield host
+
+
+@pytest.fixture(scope="module")
+def server(world: Internet, authority: Authority, echo: Any) -> Iterator[Server]:
+    """A server that trusts the host."""
+    config = authority.place / "server.toml"
+    config.write_text(f'{world.config.read_text()}extra-ca = "{authority.certificate}"\n')
+    with inside(world.home), serving("--config", str(config)) as server:
+        yield server
+
+
+def says(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
+    known = {"OPEN_SANDBOX_DOMAIN": server.domain, "OPEN_SANDBOX_API_KEY": server.api_key}
+    return subprocess.run(
+        [osb(), *words], env=os.environ | known, check=False, capture_output=True, text=True
+    )
+
+
+def vault(place: pathlib.Path) -> str:
+    file = place / "vault.json"
+    auth = {"type": "bearer", "credential": "t"}
+    binding = {"name": "a", "match": {"hosts": ["a.example.com"]}, "auth": auth}
+    content = {"credentials": [{"name": "t", "source": {"value": TOKEN}}], "bindings": [binding]}
+    file.write_text(json.dumps(content))
+    return str(file)
+
+
+def test_a_run_says_what_it_was_refused_and_learns_what_allows_it(
+    server: Server, tmp_path: pathlib.Path
+) -> None:
+    command = ["--", "curl", "-sS", "https://a.example.com/x"]
+    refused = says(server, "run", "--allow", "b.example.com", *command)
+    assert refused.returncode == 6, refused
+    told = "osb: the network refused: a.example.com (no rule allows it)\n"
+    assert told in refused.stderr and "--learn FILE" in refused.stderr
+    quiet = says(server, "run", "--quiet", "--allow", "b.example.com", *command)
+    assert quiet.returncode == 6 and "osb:" not in quiet.stderr, quiet
+
+    learnt = tmp_path / "policy.json"
+    assert says(server, "run", "--learn", str(learnt), *command).returncode == 0
+    rules = json.loads(learnt.read_text())["egress"]
+    assert rules == [{"action": "allow", "target": "a.example.com", "ports": [443]}]
+    allowed = says(server, "run", "--policy", str(learnt), *command)
+    assert (allowed.returncode, allowed.stderr) == (0, ""), allowed
+
+
+def test_a_run_is_given_credentials_that_it_never_sees(
+    server: Server, echo: Any, tmp_path: pathlib.Path
+) -> None:
+    command = ["--", "curl", "-sSi", "https://a.example.com/x"]
+    ran = says(server, "run", "--allow", "a.example.com", "--vault", vault(tmp_path), *command)
+    assert ran.returncode == 0, ran
+    assert echo.seen[-1]["headers"]["Authorization"] == f"Bearer {TOKEN}"
+    assert "[REDACTED]" in ran.stdout and TOKEN not in ran.stdout
+
+
+def test_a_vault_is_made_shown_changed_and_deleted(server: Server, tmp_path: pathlib.Path) -> None:
+    made = says(server, "sandbox", "create", "--allow", "a.example.com", "--vault", vault(tmp_path))
+    sandbox = made.stdout.strip()
+    shown = says(server, "vault", "get", sandbox)
+    assert "revision 1" in shown.stdout and "a.example.com" in shown.stdout, shown
+    assert TOKEN not in shown.stdout
+    changes = tmp_path / "changes.json"
+    changes.write_text(json.dumps({"expectedRevision": 1, "bindings": {"delete": ["a"]}}))
+    assert says(server, "vault", "patch", sandbox, str(changes)).returncode == 0
+    late = says(server, "vault", "patch", sandbox, str(changes))
+    assert late.returncode == 1 and "VAULT::REVISION_MISMATCH" in late.stderr, late
+    assert says(server, "vault", "rm", sandbox).returncode == 0
+    gone = says(server, "vault", "get", sandbox)
+    assert gone.returncode == 1 and "VAULT::NOT_FOUND" in gone.stderr, gone
+    assert says(server, "vault", "create", sandbox, vault(tmp_path)).returncode == 0
+    assert says(server, "sandbox", "rm", sandbox).returncode == 0
+
+
+def test_a_sandbox_whose_vault_is_refused_is_not_left(
+    server: Server, tmp_path: pathlib.Path
+) -> None:
+    made = says(server, "sandbox", "create", "--allow", "b.example.com", "--vault", vault(tmp_path))
+    assert made.returncode == 1 and "VAULT::INVALID" in made.stderr, made
+    assert says(server, "sandbox", "ls", "-o", "json").stdout.strip() == "[]"
+
+
+def test_changes_say_what_they_replaced_and_did_not_find(server: Server) -> None:
+    sandbox = says(server, "sandbox", "create", "--allow", "a.example.com:443").stdout.strip()
+    denied = says(server, "egress", "deny", sandbox, "A.example.com")
+    assert (denied.returncode, denied.stderr) == (0, "osb: replaced: allow a.example.com:443\n")
+    dropped = says(server, "egress", "rm", sandbox, "a.example.com", "b.example.com")
+    assert (dropped.returncode, dropped.stderr) == (1, "osb: no rule is about b.example.com\n")
+    request = says(server, "egress", "allow", sandbox, "a.example.com", "--method", "GET")
+    assert request.returncode == 1 and "osb sandbox create --policy FILE" in request.stderr
+    assert says(server, "sandbox", "rm", sandbox).returncode == 0
