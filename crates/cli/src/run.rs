@@ -285,6 +285,7 @@ mod tests {
         let (code, _, err) = run_line(&backend, &line, &mut interrupts).await;
         assert_eq!(code.unwrap(), 130);
         assert!(err.contains("left out: 10.0.0.1 ("), "{err}");
+        assert!(err.ends_with("policy.json with 2 rules\n"), "{err}");
         let policy = crate::network::read(file.to_str().unwrap()).unwrap();
         let targets: Vec<_> = policy.egress.iter().map(|rule| rule.target.as_str()).collect();
         assert_eq!(targets, ["a.test", "b.test"]);

@@ -56,6 +56,14 @@ impl Aftermath {
             let policy = egress::learn(&log.decisions, output);
             let text = serde_json::to_string_pretty(&policy).unwrap_or_default();
             osb_sys::fs::write(file, format!("{text}\n"))?;
+            if !self.quiet {
+                let rules = match policy.egress.len() {
+                    0 => "no rule: nothing was reached that one could be about".to_owned(),
+                    1 => "1 rule".to_owned(),
+                    some => format!("{some} rules"),
+                };
+                output.say(&format!("wrote {} with {rules}", file.display()));
+            }
         } else {
             refusals.tell(output);
             if refusals.can_be_learnt() {
