@@ -43,7 +43,10 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Parser, Subcommand};
+use clap::{
+    Parser, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
 use crate::{
     env::Environment,
@@ -123,7 +126,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|argument| argument == runtime::SPAWNER) {
         return spawn(&environment);
     }
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| with_tip(error).exit());
     let role = cli.command.role();
     let (mut out, mut err) = (unbuffered_stdout(), io::stderr());
     let mut output = Output::new(&mut *out, &mut err);
@@ -136,6 +139,24 @@ fn main() -> ExitCode {
             ExitCode::from(failure.exit_code(role))
         }
     }
+}
+
+/// Tells those who leave out the two dashes before a command about them.
+fn with_tip(mut error: clap::Error) -> clap::Error {
+    let unexpected = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) => word.clone(),
+        _ => return error,
+    };
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    if error.kind() == ErrorKind::UnknownArgument
+        && !unexpected.starts_with('-')
+        && usage.contains("-- <COMMAND>")
+    {
+        let tip = format!("a command follows two dashes: -- {unexpected}");
+        let tip = ContextValue::StyledStrs(vec![tip.into()]);
+        error.insert(ContextKind::Suggested, tip);
+    }
+    error
 }
 
 /// Standard output without the library's search for line ends: what arrives is passed on as it is.
@@ -246,6 +267,19 @@ mod tests {
         let cli = Cli::try_parse_from(["osb", "run", "--image", "x", "--", "ls", "--image", "-l"]);
         let Command::Run(args) = cli.unwrap().command else { panic!("not a run") };
         assert_eq!(args.words(), ["ls", "--image", "-l"]);
+    }
+
+    #[test]
+    fn whoever_leaves_out_the_two_dashes_is_told_of_them() {
+        let told = |words: &[&str]| with_tip(Cli::try_parse_from(words).unwrap_err()).to_string();
+        let tip = "tip: a command follows two dashes: -- echo";
+        for words in [&["osb", "run", "echo", "hi"][..], &["osb", "sandbox", "exec", "id", "echo"]]
+        {
+            let told = told(words);
+            assert!(told.contains(tip), "{told}");
+        }
+        assert!(!told(&["osb", "run", "--imge", "x"]).contains("dashes"));
+        assert!(!told(&["osb", "volume", "ls", "x"]).contains("dashes"));
     }
 
     #[test]
