@@ -19,7 +19,7 @@ pub(crate) enum Command {
     /// Make the vault of a sandbox
     ///
     /// The sandbox must have been made for it, with `osb sandbox create --vault FILE`, and have none
-    /// now.
+    /// now: after `osb vault rm`, or after a restart of a server that does not keep vaults.
     #[command(after_help = FILE)]
     Create(WriteArgs<CreateVaultRequest>),
     /// Show the vault of a sandbox, without its secrets
