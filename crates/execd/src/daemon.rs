@@ -137,11 +137,6 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
         ..Daemon::bare(environment, meter)
     });
     let outlets = Outlets { stdout, stderr };
-    let main = daemon.entrypoint.as_ref().map(|main| main.start(&daemon, outlets)).transpose();
-    let main = match main {
-        Ok(main) => main,
-        Err(failure) => return Ok(failure.report()),
-    };
     let reaping = async {
         while children.recv().await.is_some() {
             daemon.reaper.reap();
@@ -152,7 +147,7 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
     let living = async {
         let code = tokio::select! {
             // An isolated session ends when whoever made it says so, not by what runs in it.
-            code = life(&daemon, main, &mut signals), if !is_session => code,
+            code = life(&daemon, outlets, &mut signals), if !is_session => code,
             () = serving => 0,
         };
         // Nobody listens from here on.
@@ -182,11 +177,15 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
 /// Resolves with the exit code when there is no reason to go on. What is sent to execd meanwhile
 /// is for the entrypoint, which may take as long as it likes to end: whoever asked it to can kill
 /// us. Without one, it is for us.
-async fn life(daemon: &Daemon, main: Option<Process>, signals: &mut Signals) -> u8 {
-    let Some(Process { leader, exited }) = main else {
+async fn life(daemon: &Arc<Daemon>, outlets: Outlets, signals: &mut Signals) -> u8 {
+    let Some(entrypoint) = &daemon.entrypoint else {
         let signal = signals.end().await;
         daemon.log.write(Level::Info, format_args!("asked to end by signal {}", signal.as_raw()));
         return 0;
+    };
+    let Process { leader, exited } = match entrypoint.start(daemon, outlets).await {
+        Ok(process) => process,
+        Err(failure) => return failure.report(),
     };
     daemon
         .log
@@ -195,9 +194,7 @@ async fn life(daemon: &Daemon, main: Option<Process>, signals: &mut Signals) -> 
         exit = exited => exit,
         never = forward(daemon, leader, signals) => never,
     };
-    if let Some(entrypoint) = &daemon.entrypoint {
-        entrypoint.has_ended(exit);
-    }
+    entrypoint.has_ended(exit);
     daemon.log.write(Level::Info, format_args!("the entrypoint ended: {exit:?}"));
     exit.code()
 }

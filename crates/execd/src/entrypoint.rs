@@ -84,14 +84,18 @@ impl Entrypoint {
     }
 
     /// Starts it. All that it prints is read at once, kept within a bound, and passed on.
-    pub(crate) fn start(&self, daemon: &Daemon, outlets: Outlets) -> Result<Process, Failure> {
-        self.launch(daemon, outlets).map_err(|source| Failure {
+    pub(crate) async fn start(
+        &self,
+        daemon: &Arc<Daemon>,
+        outlets: Outlets,
+    ) -> Result<Process, Failure> {
+        self.launch(daemon, outlets).await.map_err(|source| Failure {
             program: self.argv.first().cloned().unwrap_or_default(),
             source,
         })
     }
 
-    fn launch(&self, daemon: &Daemon, outlets: Outlets) -> Result<Process, NotStarted> {
+    async fn launch(&self, daemon: &Arc<Daemon>, outlets: Outlets) -> Result<Process, NotStarted> {
         let launch = Launch {
             program: Program::Argv(self.argv.clone()),
             cwd: daemon.environment.workdir().to_owned(),
@@ -105,9 +109,13 @@ impl Entrypoint {
             Ok(Copy { pipe, output: Arc::clone(&self.output), outlet })
         };
         let copies = [copy(our_stdout, outlets.stdout)?, copy(our_stderr, outlets.stderr)?];
-        let streams =
-            Streams::Apart { input: stdin.as_fd(), output: stdout.as_fd(), errors: stderr.as_fd() };
-        let (leader, exited) = launch.start(&daemon.reaper, streams)?;
+        let starter = Arc::clone(daemon);
+        // In another thread, for whoever made this sandbox calls before the program is read.
+        let starting = tokio::task::spawn_blocking(move || {
+            let (input, output, errors) = (stdin.as_fd(), stdout.as_fd(), stderr.as_fd());
+            launch.start(&starter.reaper, Streams::Apart { input, output, errors })
+        });
+        let (leader, exited) = starting.await.map_err(io::Error::from)??;
         for copy in copies {
             daemon.tasks.spawn(copy.until(self.over.clone()));
         }
