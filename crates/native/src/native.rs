@@ -402,10 +402,15 @@ impl Runtime for Native {
             known.sandboxes.insert(spec.id, entry);
             (state, warm, held)
         };
+        let spoilt = match warm.map(|warm| self.claim(warm, &state)) {
+            Some(Ok(claimed)) => return Ok(claimed),
+            Some(Err(spoilt)) => Some(spoilt),
+            None => None,
+        };
         // In a task of its own: a caller that goes away must not leave it half made.
         let native = self.clone();
         let making = self.inner.tasks.spawn(async move {
-            let made = native.make(state, rootfs, warm).await;
+            let made = native.make(state, rootfs, spoilt).await;
             drop(turn);
             made
         });

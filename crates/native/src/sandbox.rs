@@ -18,7 +18,7 @@ mod still;
 
 use std::{
     fs::File,
-    io,
+    io::{self, Write as _},
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixListener,
@@ -77,6 +77,15 @@ pub(crate) struct State {
     pub(crate) group: Option<String>,
 }
 
+/// What a sandbox without a purpose is given one with, all open so that nobody has to look for it.
+#[derive(Debug)]
+pub(crate) struct Gift {
+    pub(crate) limits: OpenLimits,
+    pub(crate) blank: File,
+    /// Where execd waits for its instructions.
+    pub(crate) channel: OwnedFd,
+}
+
 /// When execd learns what its sandbox is for.
 #[derive(Debug)]
 pub(crate) enum Purpose {
@@ -117,8 +126,9 @@ impl Place {
     ) -> Result<(Files, UnixListener), PathError> {
         fs::create_dir(&self.directory, 0o700)?;
         match when {
-            When::Now => self.write_down(state)?,
-            When::Later => fs::prepare_whole(self.directory.join(STATE), 0o600)?,
+            When::Now => fs::write_whole(self.directory.join(STATE), &self.text(state)?, 0o600)?,
+            // It has no name that anybody will look for.
+            When::Later => {}
         }
         if disks.rights() == Rights::User {
             self.expect_process()?;
@@ -177,29 +187,29 @@ impl Place {
         Ok((spawn, handed))
     }
 
+    /// The file for the state of a sandbox that has no purpose yet.
+    pub(crate) fn blank(&self) -> Result<File, PathError> {
+        fs::create(self.directory.join(STATE), 0o600)
+    }
+
     /// Gives a sandbox that was started without a purpose the one that `state` says: its limits,
-    /// its place `to`, and its instructions on `channel`. Until it has its place, a crash takes it
-    /// away with all others that have none; without its instructions it ends by itself.
-    pub(crate) fn give(
-        &self,
-        state: &State,
-        to: &Self,
-        channel: &OwnedFd,
-        open: &OpenLimits,
-    ) -> Result<(), PathError> {
+    /// its place `to`, and its instructions. Until it has its place, a crash takes it away with all
+    /// others that have none, whatever is written there; without its instructions it ends by itself.
+    pub(crate) fn give(&self, state: &State, to: &Self, gift: Gift) -> Result<(), PathError> {
+        let Gift { limits: open, mut blank, channel } = gift;
         open.limit(&limits(&state.spec))?;
-        self.write_down(state)?;
+        let written = blank.write_all(&self.text(state)?);
+        written.map_err(|error| PathError::new("write", self.directory.join(STATE), error))?;
         fs::rename(&self.directory, &to.directory)?;
         let instructions = to.instructions(&state.spec, self.group.is_real())?;
         message::send(channel, &(), &[instructions.as_fd()])
             .map_err(|error| PathError::new("instruct", &to.directory, error))
     }
 
-    fn write_down(&self, state: &State) -> Result<(), PathError> {
-        let path = self.directory.join(STATE);
-        let text = serde_json::to_vec(state).map_err(io::Error::from);
-        let text = text.map_err(|error| PathError::new("make", &path, error))?;
-        fs::write_whole(path, &text, 0o600)
+    /// What is written down of a state.
+    fn text(&self, state: &State) -> Result<Vec<u8>, PathError> {
+        serde_json::to_vec(state)
+            .map_err(|error| PathError::new("make", self.directory.join(STATE), error.into()))
     }
 
     /// A file with execd's instructions. `is_counted` says that it is handed its counters.

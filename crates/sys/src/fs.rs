@@ -153,18 +153,8 @@ pub fn set_mode(path: impl AsRef<Path>, mode: u32) -> Result<(), PathError> {
 /// Writes a file so that it is either absent or whole, even if this process is killed half-way. It
 /// does not wait for the disk, so a machine that loses power may lose the content.
 pub fn write_whole(path: impl AsRef<Path>, content: &[u8], mode: u32) -> Result<(), PathError> {
-    let path = path.as_ref();
-    let partial = write_partial(path, content, mode)?;
-    named("write", path, std::fs::rename(partial, path))
-}
-
-/// Makes what [`write_whole`] will write to, so that it need not: on a busy disk that takes longest.
-pub fn prepare_whole(path: impl AsRef<Path>, mode: u32) -> Result<(), PathError> {
-    write_partial(path.as_ref(), &[], mode).map(drop)
-}
-
-fn write_partial(path: &Path, content: &[u8], mode: u32) -> Result<PathBuf, PathError> {
     use std::{io::Write, os::unix::fs::OpenOptionsExt};
+    let path = path.as_ref();
     let partial = path.with_extension("partial");
     let mut options = std::fs::OpenOptions::new();
     // Not truncated if it is empty: ext4 takes that for an old file that gets new content, and
@@ -177,7 +167,15 @@ fn write_partial(path: &Path, content: &[u8], mode: u32) -> Result<PathBuf, Path
         file.write_all(content)
     });
     named("write", &partial, written)?;
-    Ok(partial)
+    named("write", path, std::fs::rename(partial, path))
+}
+
+/// Makes a file that must not exist, and opens it to be written.
+pub fn create(path: impl AsRef<Path>, mode: u32) -> Result<std::fs::File, PathError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = path.as_ref();
+    let mut options = std::fs::OpenOptions::new();
+    named("create", path, options.write(true).create_new(true).mode(mode).open(path))
 }
 
 pub fn symlink(content: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<(), PathError> {

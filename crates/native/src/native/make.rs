@@ -10,7 +10,7 @@ use osb_core::{Exit, Observed, ObservedState, RuntimeError};
 use osb_image::Rootfs;
 use osb_sys::ready;
 
-use super::{Inner, Life, Native, memory, pool::Warm};
+use super::{Inner, Life, Native, memory, pool::Spoilt};
 use crate::{
     sandbox::{Place, Purpose, State},
     spawner::{Ended, Spawned, outcome},
@@ -21,13 +21,13 @@ use crate::{
 const KILLED: i32 = 128 + 9;
 
 impl Native {
-    /// Makes the sandbox, from `warm` if that can be. On failure everything made so far is taken
-    /// back.
+    /// Makes the sandbox, after a warm one that it was to be could not be claimed. On failure
+    /// everything made so far is taken back.
     pub(super) async fn make(
         self,
         mut state: State,
         rootfs: Rootfs,
-        warm: Option<Warm>,
+        spoilt: Option<Box<Spoilt>>,
     ) -> Result<Observed, RuntimeError> {
         let id = state.spec.id;
         let rootfs = match self.stack(&state.spec, rootfs) {
@@ -39,19 +39,14 @@ impl Native {
                 return Err(error);
             }
         };
-        let made = match warm {
-            None => self.try_make(&state, rootfs).await,
-            Some(warm) => match self.claim(warm, &state).await {
-                Ok(()) => Ok(()),
-                Err(error) => {
-                    tracing::warn!(sandbox_id = %id, %error, "a warm sandbox could not be used; another is made");
-                    state.group = Some(self.group_name(id));
-                    self.restate(&state);
-                    self.try_make(&state, rootfs).await
-                }
-            },
-        };
-        match made {
+        if let Some(spoilt) = spoilt {
+            if let Err(error) = self.clear_spoilt(spoilt, &state).await {
+                tracing::warn!(sandbox_id = %id, %error, "cannot clear a warm sandbox that could not be used");
+            }
+            state.group = Some(self.group_name(id));
+            self.restate(&state);
+        }
+        match self.try_make(&state, rootfs).await {
             Ok(()) => {
                 self.tell(id, ObservedState::Running);
                 Ok(Observed::new(id, ObservedState::Running))

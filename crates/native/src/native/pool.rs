@@ -12,10 +12,10 @@
 mod keep;
 mod stock;
 
-use std::{io, os::fd::OwnedFd};
+use std::{fs::File, io, os::fd::OwnedFd};
 
 use osb_api::SandboxId;
-use osb_core::ImageName;
+use osb_core::{ImageName, Observed, ObservedState};
 use osb_image::Rootfs;
 use osb_sys::{
     cgroup::OpenLimits,
@@ -23,12 +23,15 @@ use osb_sys::{
     process,
     userns::IdBase,
 };
-use tokio::task::AbortHandle;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    task::AbortHandle,
+};
 
 pub(super) use self::stock::Pools;
 use super::{Native, make::ended};
 use crate::{
-    sandbox::{Place, State},
+    sandbox::{Gift, Place, State},
     spawner::Spawned,
 };
 
@@ -49,10 +52,19 @@ pub(super) struct Warm {
     spawned: Spawned,
     /// What it is limited with when it is claimed.
     limits: OpenLimits,
+    /// Where its state is written when it is claimed.
+    blank: File,
     /// Where execd waits for its instructions.
     channel: OwnedFd,
     /// Clears it away if it ends before it is claimed.
     watcher: AbortHandle,
+}
+
+/// What is left of a warm sandbox that could not be claimed.
+#[derive(Debug)]
+pub(super) struct Spoilt {
+    place: Place,
+    spawned: Spawned,
 }
 
 impl Warm {
@@ -63,24 +75,33 @@ impl Warm {
 }
 
 impl Native {
-    /// Makes a warm sandbox the one that `state` describes. If that fails, nothing is left of it.
-    pub(super) async fn claim(&self, warm: Warm, state: &State) -> io::Result<()> {
-        let Warm { place: from, spawned, limits, channel, watcher, .. } = warm;
+    /// Makes a warm sandbox the one that `state` describes.
+    ///
+    /// It does not wait for anybody, so whoever asks for it cannot leave it half done; and it is done
+    /// by this thread, for to have another one do it takes as long again.
+    pub(super) fn claim(&self, warm: Warm, state: &State) -> Result<Observed, Box<Spoilt>> {
+        let Warm { place: from, spawned, limits, blank, channel, watcher, .. } = warm;
         let began = tokio::time::Instant::now();
         watcher.abort();
-        let (place, owned) = (self.place_of(state), state.clone());
-        let (ours, to) = (from.clone(), place.clone());
-        let giving = move || ours.give(&owned, &to, &channel, &limits);
-        let given = self.inner.tasks.spawn_blocking(giving).await?;
+        let place = self.place_of(state);
+        let given = in_place(|| from.give(state, &place, Gift { limits, blank, channel }));
         if let Err(error) = given {
-            self.end(&spawned).await?;
-            self.clear(&from).await?;
-            self.clear(&place).await?;
-            return Err(io::Error::other(error));
+            let id = state.spec.id;
+            tracing::warn!(sandbox_id = %id, %error, "a warm sandbox could not be used; another is made");
+            return Err(Box::new(Spoilt { place: from, spawned }));
         }
+        let id = place.id;
         self.begin(place, spawned);
         self.inner.stages.claim.count(began);
-        Ok(())
+        self.tell(id, ObservedState::Running);
+        Ok(Observed::new(id, ObservedState::Running))
+    }
+
+    /// Clears away a warm sandbox that could not become the one that `state` describes.
+    pub(super) async fn clear_spoilt(&self, spoilt: Box<Spoilt>, state: &State) -> io::Result<()> {
+        self.end(&spoilt.spawned).await?;
+        self.clear(&spoilt.place).await?;
+        self.clear(&self.place_of(state)).await
     }
 
     /// Ends the first process of a sandbox that nobody was told of.
@@ -105,5 +126,15 @@ impl Native {
 
     fn pool_directory(&self) -> std::path::PathBuf {
         self.inner.config.data_dir.join("pool")
+    }
+}
+
+/// Does what may have to wait for a disk on this thread, while another takes over whatever else this
+/// one has to do.
+fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
     }
 }

@@ -48,9 +48,10 @@ impl Native {
         let launching = self.launch(&place, &state, rootfs.clone(), Purpose::Later(theirs));
         let launched = launching.await.and_then(|spawned| {
             let limits = place.group.open_limits().map_err(io::Error::other)?;
-            Ok((spawned.pidfd.try_clone()?, limits, spawned))
+            let blank = place.blank().map_err(io::Error::other)?;
+            Ok((spawned.pidfd.try_clone()?, limits, blank, spawned))
         });
-        let (process, limits, spawned) = match launched {
+        let (process, limits, blank, spawned) = match launched {
             Ok(launched) => launched,
             Err(error) => {
                 self.clear(&place).await?;
@@ -66,7 +67,7 @@ impl Native {
             }
         });
         let watcher = watching.abort_handle();
-        let warm = Warm { place, base, rootfs, spawned, limits, channel, watcher };
+        let warm = Warm { place, base, rootfs, spawned, limits, blank, channel, watcher };
         match self.inner.pools.add(image, warm) {
             Ok(()) => Ok(()),
             Err(warm) => self.discard(*warm).await,
