@@ -1,6 +1,7 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    By, Ruling, Verdict,
+    By, Name, Policy, Ruling, Verdict,
     door::{Door, Target},
     limits::{Place, Places},
     upstream::Resolved,
@@ -22,6 +23,8 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Way {
     pub(crate) ruling: Ruling,
+    /// The other names by which one comes to them.
+    pub(crate) aliases: Arc<[Name]>,
     addresses: Vec<SocketAddr>,
     patience: Duration,
     places: Places,
@@ -34,6 +37,23 @@ pub(crate) enum NoWay {
     Denied(Ruling, Option<IpAddr>),
     /// It is allowed by this ruling, but it has no address.
     Lost(Ruling),
+}
+
+/// A connection to a host, and where it goes.
+type Dialled = (TcpStream, SocketAddr);
+
+/// Why nobody was connected to.
+#[derive(Debug)]
+pub(crate) enum Undialled {
+    /// It was allowed when the way was found, and is not any more.
+    Denied(Ruling),
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Undialled {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl Way {
@@ -54,25 +74,17 @@ impl Way {
             Target::Name(name) => name,
             Target::Address(address) | Target::Datagrams(address) => {
                 let addresses = vec![SocketAddr::new(*address, port)];
-                return Ok(Self { ruling, addresses, patience, places });
+                return Ok(Self { ruling, aliases: Arc::default(), addresses, patience, places });
             }
         };
-        let found = match door.house.upstream.resolve(name).await {
-            Resolved::Addresses(found) => found,
-            Resolved::Aliased(found, aliases) => {
-                // No rule need allow what a name is an alias of, but none may deny it.
-                let mut rulings = aliases.iter().map(|alias| policy.name_at(alias, port));
-                let is_denied = |ruling: &Ruling| {
-                    let by_a_rule = matches!(ruling.by, By::Rule(_) | By::Operator(_));
-                    by_a_rule && ruling.verdict == Verdict::Deny
-                };
-                if let Some(denied) = rulings.find(is_denied) {
-                    return Err(NoWay::Denied(denied, None));
-                }
-                found
-            }
+        let (found, aliases) = match door.house.upstream.resolve(name).await {
+            Resolved::Addresses(found) => (found, Arc::default()),
+            Resolved::Aliased(found, aliases) => (found, aliases),
             Resolved::Nothing | Resolved::Failed => return Err(NoWay::Lost(ruling)),
         };
+        if let Some(denied) = denied_alias(&policy, &aliases, port) {
+            return Err(NoWay::Denied(denied, None));
+        }
         let mut addresses = Vec::new();
         let mut denied = None;
         for address in found.iter() {
@@ -85,27 +97,37 @@ impl Way {
         match denied {
             Some((denied, at)) if addresses.is_empty() => Err(NoWay::Denied(denied, Some(at))),
             _ if addresses.is_empty() => Err(NoWay::Lost(ruling)),
-            _ => Ok(Self { ruling, addresses: alternate(addresses), patience, places }),
+            _ => {
+                let addresses = alternate(addresses);
+                Ok(Self { ruling, aliases, addresses, patience, places })
+            }
         }
     }
 
-    /// Connects to the first that answers.
-    pub(crate) async fn dial(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let connected = timeout(self.patience, self.race()).await;
-        connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    /// Connects to the first that answers, of those that may be reached when it is their turn: the
+    /// policy may have changed since the way was found.
+    pub(crate) async fn dial(
+        &self,
+        may_reach: impl Fn(SocketAddr) -> Result<(), Ruling>,
+    ) -> Result<Dialled, Undialled> {
+        let connected = timeout(self.patience, self.race(may_reach)).await;
+        connected.unwrap_or_else(|_| Err(Undialled::Failed(io::ErrorKind::TimedOut.into())))
     }
 
-    async fn race(&self) -> io::Result<(TcpStream, SocketAddr)> {
+    async fn race(
+        &self,
+        may_reach: impl Fn(SocketAddr) -> Result<(), Ruling>,
+    ) -> Result<Dialled, Undialled> {
         let mut rest = self.addresses.iter().copied().take(Self::MOST);
         let mut racing = FuturesUnordered::new();
-        let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        let mut failure = Undialled::Failed(io::ErrorKind::AddrNotAvailable.into());
         loop {
             // The first has the place of its connection. Where there are hardly any others, each
             // address waits for the one before.
             let place = if racing.is_empty() { None } else { self.places.spare() };
             if racing.is_empty() || place.is_some() {
                 match rest.next() {
-                    Some(address) => racing.push(connect(address, place)),
+                    Some(address) => racing.push(connect(address, &may_reach, place)),
                     None if racing.is_empty() => return Err(failure),
                     None => {}
                 }
@@ -123,8 +145,10 @@ impl Way {
 
 async fn connect(
     address: SocketAddr,
+    may_reach: &impl Fn(SocketAddr) -> Result<(), Ruling>,
     _place: Option<Place>,
-) -> io::Result<(TcpStream, SocketAddr)> {
+) -> Result<Dialled, Undialled> {
+    may_reach(address).map_err(Undialled::Denied)?;
     let stream = TcpStream::connect(address).await?;
     keep(&stream)?;
     Ok((stream, address))
@@ -147,6 +171,16 @@ fn alternate(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     (0..longest).flat_map(|n| [sixth.get(n), fourth.get(n)]).flatten().copied().collect()
 }
 
+/// The ruling against one of the names by which another leads to its addresses: no rule need allow
+/// them, but none may deny them.
+pub(crate) fn denied_alias(policy: &Policy, aliases: &[Name], port: u16) -> Option<Ruling> {
+    let mut rulings = aliases.iter().map(|alias| policy.name_at(alias, port));
+    rulings.find(|ruling| {
+        let by_a_rule = matches!(ruling.by, By::Rule(_) | By::Operator(_));
+        by_a_rule && ruling.verdict == Verdict::Deny
+    })
+}
+
 /// What is refused because the sandbox has too many.
 pub(crate) fn too_many() -> Ruling {
     Ruling { verdict: Verdict::Deny, by: By::Limit }
@@ -161,7 +195,7 @@ mod tests {
     fn way(addresses: Vec<SocketAddr>) -> Way {
         let ruling = Ruling { verdict: Verdict::Allow, by: By::Default };
         let (patience, places) = (Duration::from_secs(10), Places::new(100));
-        Way { ruling, addresses, patience, places }
+        Way { ruling, aliases: Arc::default(), addresses, patience, places }
     }
 
     #[test]
@@ -177,9 +211,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let up = listener.local_addr().unwrap();
         let down = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let (_stream, at) = way(vec![down, up]).dial().await.unwrap();
+        let (_stream, at) = way(vec![down, up]).dial(|_| Ok(())).await.unwrap();
         assert_eq!(at, up);
-        assert!(way(vec![down]).dial().await.is_err());
+        assert!(way(vec![down]).dial(|_| Ok(())).await.is_err());
     }
 
     #[tokio::test]
@@ -191,7 +225,22 @@ mod tests {
         let _first = TcpStream::connect(silent_at).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let up = listener.local_addr().unwrap();
-        let (_stream, at) = way(vec![silent_at, up]).dial().await.unwrap();
+        let (_stream, at) = way(vec![silent_at, up]).dial(|_| Ok(())).await.unwrap();
         assert_eq!(at, up);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_denied_meanwhile_is_not_dialled() {
+        let denied = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let denied_at = denied.local_addr().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let up = listener.local_addr().unwrap();
+        let may_reach = |at| if at == denied_at { Err(too_many()) } else { Ok(()) };
+        let (_stream, at) = way(vec![denied_at, up]).dial(may_reach).await.unwrap();
+        assert_eq!(at, up);
+        let none = way(vec![denied_at]).dial(may_reach).await.unwrap_err();
+        assert!(matches!(none, Undialled::Denied(ruling) if ruling == too_many()));
+        let nobody = timeout(Duration::ZERO, denied.accept()).await;
+        assert!(nobody.is_err(), "somebody was dialled");
     }
 }

@@ -21,7 +21,7 @@ use tokio::{
 use crate::{
     By, Name, Policy, Protocol, Ruling, Verdict,
     decision::Ending,
-    dial::{Way, keep},
+    dial::{Undialled, Way, keep},
     door::Target,
     intercept::{Authority, Connect, Credentials, Host, InterceptError, Judge, Root, Scheme},
     passage::{Passage, reset_on_close},
@@ -151,10 +151,15 @@ struct Hosts {
 #[async_trait]
 impl Connect for Hosts {
     async fn connect(&self) -> io::Result<TcpStream> {
-        let (stream, at) = self.way.dial().await?;
+        let changed = || io::Error::new(io::ErrorKind::PermissionDenied, "the policy has changed");
+        let dialled = self.way.dial(|at| self.passage.may_reach(at)).await;
+        let (stream, at) = dialled.map_err(|undialled| match undialled {
+            Undialled::Denied(_) => changed(),
+            Undialled::Failed(error) => error,
+        })?;
         if self.passage.settle(at, None).is_err() {
             reset_on_close(&stream);
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the policy has changed"));
+            return Err(changed());
         }
         self.at.get_or_init(|| at);
         Ok(stream)
@@ -245,7 +250,28 @@ impl AsyncWrite for Metered {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::testing::{LOOPBACK, TestHouse, only};
+
+    #[tokio::test]
+    async fn a_host_that_is_denied_meanwhile_is_not_dialled_again() {
+        let house = TestHouse::start(only(&["a.test", LOOPBACK])).await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let target = Target::Name(Name::parse("a.test").unwrap());
+        let passage = Arc::new(Passage::enter(&house.door, &target, port).unwrap());
+        let way = Way::find(&house.door, &target, port).await.unwrap();
+        let hosts = Hosts { way, passage, at: OnceLock::new() };
+        hosts.connect().await.unwrap();
+        listener.accept().await.unwrap();
+        assert!(house.egress.set_policy(house.door.id, only(&["b.test", LOOPBACK])));
+        let error = hosts.connect().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        let nobody = timeout(Duration::ZERO, listener.accept()).await;
+        assert!(nobody.is_err(), "somebody was dialled");
+    }
 
     #[test]
     fn a_vault_gives_at_the_ports_of_the_schemes_alone() {

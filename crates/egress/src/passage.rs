@@ -13,8 +13,9 @@ use tokio::{net::TcpStream, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Asked, Attempt, By, Policy, Protocol, Readings, Ruling, Verdict,
+    Asked, Attempt, By, Name, Policy, Protocol, Readings, Ruling, Verdict,
     decision::{End, Ending},
+    dial::denied_alias,
     door::{Door, Target},
     limits::Place,
 };
@@ -30,6 +31,8 @@ pub(crate) struct Passages {
 struct Open {
     target: Target,
     port: u16,
+    /// The other names by which its own leads there.
+    aliases: Arc<[Name]>,
     /// Where it goes, once that is decided: one that is looked into, to one place after the other.
     at: Vec<SocketAddr>,
     tether: Arc<Tether>,
@@ -102,6 +105,9 @@ impl Open {
         if ruling.verdict == Verdict::Deny {
             return ruling;
         }
+        if let Some(denied) = denied_alias(policy, &self.aliases, self.port) {
+            return denied;
+        }
         // What is passed on unseen, nobody looks into any more.
         if self.tether.pair.get().is_some()
             && let Some(rule) = policy.looks_into(name, self.port)
@@ -170,7 +176,8 @@ impl Passage {
         let place = door.house.places.take(open)?;
         passages.counted += 1;
         let key = passages.counted;
-        let open = Open { target: target.clone(), port, at: Vec::new(), tether: tether.clone() };
+        let (aliases, at) = (Arc::default(), Vec::new());
+        let open = Open { target: target.clone(), port, aliases, at, tether: tether.clone() };
         passages.open.insert(key, open);
         drop(passages);
         // Those that entered while the door was being closed were not cut with the others.
@@ -206,6 +213,30 @@ impl Passage {
         self.tether.cut.is_cancelled()
     }
 
+    /// Says by which other names its own leads to its addresses. A policy that denies one of them cuts
+    /// the connection from here on.
+    pub(crate) fn leads_by(&self, aliases: &Arc<[Name]>) {
+        if let Some(open) = self.door.passages().open.get_mut(&self.key) {
+            open.aliases = Arc::clone(aliases);
+        }
+    }
+
+    /// Asks the policy as it is now whether the connection may go there.
+    pub(crate) fn may_reach(&self, at: SocketAddr) -> Result<(), Ruling> {
+        self.judge(&self.door.passages(), at)
+    }
+
+    fn judge(&self, passages: &Passages, at: SocketAddr) -> Result<(), Ruling> {
+        let policy = self.door.policy();
+        let whole = passages.open.get(&self.key).map(|open| open.judge(&policy));
+        let rulings = [whole, Some(self.target.judge_at(&policy, at))];
+        let denied = rulings.into_iter().flatten().find(|it| it.verdict == Verdict::Deny);
+        match denied.or_else(|| self.tether.why.get().cloned()) {
+            Some(why) => Err(why),
+            None => Ok(()),
+        }
+    }
+
     /// Says where the connection goes, and asks the policy once more if it has changed meanwhile.
     pub(crate) fn settle(&self, at: SocketAddr, pair: Option<Arc<Pair>>) -> Result<(), Ruling> {
         if let Some(pair) = pair {
@@ -218,19 +249,7 @@ impl Passage {
             open.at.push(at);
         }
         // A policy that is set from here on finds this connection with its address.
-        let policy = self.door.policy();
-        let ruling = passages
-            .open
-            .get(&self.key)
-            .map_or_else(|| self.target.judge_at(&policy, at), |open| open.judge(&policy));
-        drop(passages);
-        if ruling.verdict == Verdict::Deny {
-            return Err(ruling);
-        }
-        match self.tether.why.get() {
-            Some(why) => Err(why.clone()),
-            None => Ok(()),
-        }
+        self.judge(&passages, at)
     }
 
     /// Says that a request is under way, until what this returns is dropped.

@@ -13,7 +13,7 @@ use tokio::{
 use crate::{
     Attempt, By, Ruling, Verdict,
     decision::Ending,
-    dial::{NoWay, Way, keep, too_many},
+    dial::{NoWay, Undialled, Way, keep, too_many},
     door::{Door, Target},
     opened,
     passage::{Pair, Passage, finish_on_close, reset_on_close},
@@ -104,6 +104,7 @@ async fn pass(passage: Arc<Passage>, inside: TcpStream) {
             return reset_on_close(&inside);
         }
     };
+    passage.leads_by(&way.aliases);
     let number = door.note(target.attempt(port), way.ruling.clone());
     let seen = door.insight.of(&door.policy(), target, port);
     if seen.is_none() {
@@ -126,9 +127,10 @@ async fn pass(passage: Arc<Passage>, inside: TcpStream) {
 
 /// Dials and passes on bytes.
 async fn direct(passage: &Passage, way: &Way, inside: TcpStream) -> (Option<SocketAddr>, Ending) {
-    let (outside, at) = match way.dial().await {
+    let (outside, at) = match way.dial(|at| passage.may_reach(at)).await {
         Ok(connected) => connected,
-        Err(error) => {
+        Err(Undialled::Denied(ruling)) => return (None, Ending::Cut(ruling)),
+        Err(Undialled::Failed(error)) => {
             tracing::debug!(target = ?passage.target, %error, "a host could not be reached");
             return (None, Ending::Unreachable);
         }

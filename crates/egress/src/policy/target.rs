@@ -86,6 +86,9 @@ impl Target {
         if ends_in_a_number(&name) {
             return Err(BadTarget::Number);
         }
+        if name.as_str().rsplit('.').next() == Some("localhost") {
+            return Err(BadTarget::Itself);
+        }
         Ok(if below { Self::Below(name) } else { Self::Name(name) })
     }
 }
@@ -113,6 +116,7 @@ mod tests {
             ("xn--bcher-kva.example", Target::Name(name("xn--bcher-kva.example"))),
             ("1.example", Target::Name(name("1.example"))),
             ("10.0.0.0/8", Target::Range(Range::v4([10, 0, 0, 0], 8))),
+            ("10.0.0.1/8", Target::Range(Range::v4([10, 0, 0, 0], 8))),
             ("::1", Target::Range(Range::v6([0, 0, 0, 0, 0, 0, 0, 1], 128))),
         ] {
             assert_eq!(Target::parse(text), Ok(target), "{text:?}");
@@ -139,6 +143,9 @@ mod tests {
             ("2130706433", BadTarget::Number),
             ("0x7f000001", BadTarget::Number),
             ("*.2.3.4", BadTarget::Number),
+            ("LocalHost.", BadTarget::Itself),
+            ("*.localhost", BadTarget::Itself),
+            ("web.localhost", BadTarget::Itself),
             ("bücher.example", BadTarget::Name(BadName::Character('ü'))),
             ("a..b", BadTarget::Name(BadName::Label)),
         ] {

@@ -7,6 +7,7 @@ use super::*;
 use crate::{
     Guarded, Protocol, Settings,
     testing::{LOOPBACK, TestHouse, echo, only, policy, rest},
+    upstream::tests::alias,
 };
 
 #[tokio::test]
@@ -186,6 +187,25 @@ async fn a_new_policy_cuts_what_it_does_not_cover_and_nothing_else() {
     assert_eq!(decision.what.name.unwrap().as_str(), "b.test");
     assert_eq!(decision.what.address, Some("127.0.0.1".parse().unwrap()));
     assert_eq!(house.egress.counts().open, 1);
+}
+
+#[tokio::test]
+async fn a_new_policy_cuts_what_it_denies_by_an_alias() {
+    let house = TestHouse::start(only(&["alias.test", LOOPBACK])).await;
+    alias(&house.door.house.upstream, "alias.test", "b.test").await;
+    let port = echo("!").await;
+    let mut stream = house.connect(house.address("alias.test", port)).await;
+    stream.read_exact(&mut [0]).await.unwrap();
+    let rules = r#"{"action":"deny","target":"b.test"},{"action":"allow","target":"alias.test"}"#;
+    let tightened = policy(&format!(r#"{{"defaultAction":"deny","egress":[{rules}]}}"#));
+    // What it is an alias of need not be allowed.
+    assert!(house.egress.set_policy(house.door.id, only(&["alias.test", "a.test", LOOPBACK])));
+    stream.write_all(b"\0").await.unwrap();
+    stream.read_exact(&mut [0]).await.unwrap();
+    assert!(house.egress.set_policy(house.door.id, tightened));
+    assert_eq!(rest(&mut stream).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    let cut = Ending::Cut(Ruling { verdict: Verdict::Deny, by: By::Rule("b.test".into()) });
+    house.decided(|it| it.end.as_ref().is_some_and(|end| end.how == cut)).await;
 }
 
 #[tokio::test]

@@ -95,6 +95,13 @@ fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
 }
 
+/// Lets one name lead to the loopback by way of another.
+pub(crate) async fn alias(upstream: &Upstream, from: &str, to: &str) {
+    let addresses = [IpAddr::from([127, 0, 0, 1])];
+    let resolved = Resolved::Aliased(addresses.into(), [name(to)].into());
+    upstream.cache.find(&name(from), || async { (resolved, Duration::from_hours(1)) }).await;
+}
+
 #[tokio::test]
 async fn names_are_asked_for_once_and_kept() {
     let resolver = TestResolver::start(&[("a.test", &["10.0.0.1", "10.0.0.2"])]).await;
