@@ -11,6 +11,7 @@ mod credentials;
 mod exchange;
 mod expect;
 mod judge;
+mod leash;
 mod peer;
 
 use std::{fmt, io, sync::Arc, time::Duration};
@@ -40,6 +41,7 @@ pub use self::{
     credentials::{Credentials, Told},
 };
 use self::{
+    beside::Beside,
     exchange::Exchange,
     peer::{Peer, Protocol, Upstream},
 };
@@ -167,7 +169,8 @@ impl Interceptor {
         self.trusted.get_or_try_init(read).await.cloned()
     }
 
-    /// Serves one connection of a sandbox until it ends.
+    /// Serves one connection of a sandbox until it ends. Everything about it is part of this, and
+    /// takes its turn with it.
     pub async fn serve<C>(
         &self,
         client: C,
@@ -179,9 +182,25 @@ impl Interceptor {
     where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let (beside, mut queue) = Beside::new();
+        queue.run(Box::pin(self.exchange(client, host, authority, connect, rules, beside))).await
+    }
+
+    async fn exchange<C>(
+        &self,
+        client: C,
+        host: Host,
+        authority: &Authority,
+        connect: Arc<dyn Connect>,
+        rules: Arc<dyn Rules>,
+        beside: Beside,
+    ) -> Result<(), InterceptError>
+    where
+        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         match host.scheme {
             Scheme::Http => {
-                let upstream = Upstream::later(Peer::plain(host.clone(), connect));
+                let upstream = Upstream::later(Peer::plain(host.clone(), connect, beside));
                 Exchange::new(host, rules, upstream).serve(client, Protocol::Http1).await?;
             }
             Scheme::Https => {
@@ -197,7 +216,7 @@ impl Interceptor {
                 }
                 let config = self.trusted().await.map_err(InterceptError::Trust)?;
                 let offered = Protocol::offered(hello.client_hello().alpn());
-                let peer = Peer::verified(host.clone(), connect, config, offered);
+                let peer = Peer::verified(host.clone(), connect, config, offered, beside);
                 // Before the client's: both must speak the same protocol.
                 let (protocol, upstream) = Upstream::now(peer, offered).await;
                 let config = self.present(&host.name, authority, offered.agreed(protocol))?;

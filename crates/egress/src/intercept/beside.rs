@@ -1,4 +1,5 @@
-//! What a connection of HTTP/2 does beside itself: its requests, each at its own pace.
+//! What a connection does beside itself: its requests, each at its own pace, and the connections to
+//! its host.
 
 use std::{
     pin::{Pin, pin},
@@ -17,7 +18,8 @@ type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Beside(mpsc::UnboundedSender<Task>);
 
 impl Beside {
-    /// No more wait than there are requests, of which either side allows only so many.
+    /// No more wait than there are requests, of which either side allows only so many, and a
+    /// connection for each.
     pub(super) fn new() -> (Self, Queue) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), Queue { waiting: receiver, begun: FuturesUnordered::new() })
@@ -79,13 +81,5 @@ impl Queue {
             Some(()) = self.begun.next() => {}
             else => std::future::pending().await,
         }
-    }
-
-    /// Does what was begun, and nothing new.
-    pub(super) async fn finish(mut self) {
-        while let Ok(task) = self.waiting.try_recv() {
-            self.begun.push(task);
-        }
-        while self.begun.next().await.is_some() {}
     }
 }

@@ -21,10 +21,7 @@ use hyper::{
     upgrade::OnUpgrade,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    task::JoinSet,
-};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{
     Body, Host, InterceptError, Refusal, Rules, Scheme,
@@ -59,8 +56,8 @@ pub(super) struct Exchange {
     host: Host,
     rules: Arc<dyn Rules>,
     upstream: Upstream,
-    /// What the connection became after it was one of HTTP.
-    tunnel: Mutex<JoinSet<()>>,
+    /// What the connection becomes after it was one of HTTP.
+    tunnel: Mutex<Option<(Upgrade, OnUpgrade)>>,
 }
 
 impl Exchange {
@@ -112,12 +109,14 @@ impl Exchange {
         if let Err(error) = served {
             tracing::debug!(%error, "the connection of a client broke off");
         }
-        let tunnel = std::mem::take(&mut *exchange.tunnel());
-        tunnel.join_all().await;
+        let tunnel = exchange.tunnel().take();
+        if let Some((upgrade, agreed)) = tunnel {
+            upgrade.run(agreed).await;
+        }
         if is_strange { Err(InterceptError::NotHttp) } else { Ok(()) }
     }
 
-    fn tunnel(&self) -> MutexGuard<'_, JoinSet<()>> {
+    fn tunnel(&self) -> MutexGuard<'_, Option<(Upgrade, OnUpgrade)>> {
         self.tunnel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,7 +159,6 @@ impl Exchange {
         let agreed = switched.then(|| hyper::upgrade::on(&mut response));
         let protocol = response.headers().get(header::UPGRADE).cloned();
         clean(response.headers_mut());
-        let response = response.map(|body| body.map_err(Into::into).boxed_unsync());
         let mut response = finish(response);
         match (upgrade, agreed) {
             (Some(upgrade), Some(agreed)) => {
@@ -170,7 +168,7 @@ impl Exchange {
                 if let Some(protocol) = protocol {
                     response.headers_mut().insert(header::UPGRADE, protocol);
                 }
-                self.tunnel().spawn(upgrade.run(agreed));
+                *self.tunnel() = Some((upgrade, agreed));
             }
             (None, Some(_)) => {
                 return Err(failed("the host switched to a protocol that nobody asked for".into()));

@@ -6,19 +6,23 @@ use http::{Request, Response};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{
-    body::Incoming,
     client::conn::{TrySendError, http1, http2},
+    rt::Executor as _,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Mutex,
-    task::JoinSet,
 };
 use tokio_rustls::TlsConnector;
 
-use super::{Body, Connect, Host, abrupt::Abrupt, beside::Beside};
+use super::{
+    Body, Connect, Host,
+    abrupt::Abrupt,
+    beside::Beside,
+    leash::{Leash, Leashed},
+};
 
 /// How long a host may take to prove who it is, once it has taken the connection.
 const PROVES_WITHIN: Duration = Duration::from_secs(10);
@@ -86,11 +90,13 @@ pub(super) struct Peer {
     connect: Arc<dyn Connect>,
     /// How it is verified, unless it speaks plainly.
     config: Option<Arc<ClientConfig>>,
+    /// Where its connections are run.
+    beside: Beside,
 }
 
 impl Peer {
-    pub(super) fn plain(host: Host, connect: Arc<dyn Connect>) -> Self {
-        Self { host, connect, config: None }
+    pub(super) fn plain(host: Host, connect: Arc<dyn Connect>, beside: Beside) -> Self {
+        Self { host, connect, config: None, beside }
     }
 
     pub(super) fn verified(
@@ -98,26 +104,61 @@ impl Peer {
         connect: Arc<dyn Connect>,
         config: Arc<ClientConfig>,
         offered: Offer,
+        beside: Beside,
     ) -> Self {
         let mut config = Arc::unwrap_or_clone(config);
         config.alpn_protocols = offered.ids();
-        Self { host, connect, config: Some(Arc::new(config)) }
+        Self { host, connect, config: Some(Arc::new(config)), beside }
     }
 
     async fn open(&self) -> io::Result<(Protocol, Line)> {
-        let stream = self.connect.connect().await?;
+        let leash = Arc::new(Leash::new());
+        let stream = Leashed::new(self.connect.connect().await?, Arc::clone(&leash));
         let Some(config) = &self.config else {
-            return Line::http1(stream).await.map(|line| (Protocol::Http1, line));
+            return self.http1(stream, leash).await.map(|line| (Protocol::Http1, line));
         };
         let name = ServerName::try_from(self.host.name.to_string()).map_err(io::Error::other)?;
         let handshake = TlsConnector::from(Arc::clone(config)).connect(name, stream);
         let stream = tokio::time::timeout(PROVES_WITHIN, handshake).await??;
         match stream.get_ref().1.alpn_protocol() {
             Some(id) if id == Protocol::Http2.id() => {
-                Line::http2(stream).await.map(|line| (Protocol::Http2, line))
+                self.http2(stream, leash).await.map(|line| (Protocol::Http2, line))
             }
-            _ => Line::http1(Abrupt(stream)).await.map(|line| (Protocol::Http1, line)),
+            _ => self.http1(Abrupt(stream), leash).await.map(|line| (Protocol::Http1, line)),
         }
+    }
+
+    async fn http1<S>(&self, stream: S, leash: Arc<Leash>) -> io::Result<Line>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (sender, connection) = http1::Builder::new()
+            .preserve_header_case(true)
+            .title_case_headers(true)
+            .max_buf_size(HEAD_BYTES)
+            .max_headers(HEADERS)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(io::Error::other)?;
+        self.beside.execute(async move { ended(connection.with_upgrades().await) });
+        Ok(Line { sender: Sender::One(sender), used: false, leash })
+    }
+
+    async fn http2<S>(&self, stream: S, leash: Arc<Leash>) -> io::Result<Line>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        leash.lengthen(CONNECTION_WINDOW);
+        let (sender, connection) = http2::Builder::new(self.beside.clone())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(io::Error::other)?;
+        self.beside.execute(async move { ended(connection.await) });
+        Ok(Line { sender: Sender::Many(sender), used: false, leash })
     }
 }
 
@@ -135,19 +176,12 @@ pub(super) struct Upstream {
     /// All connections speak what the first one did, since the client does.
     protocol: Protocol,
     line: Mutex<Result<Option<Line>, String>>,
-    /// Connections that take no more requests, and may still answer some.
-    leaving: Mutex<Vec<JoinSet<()>>>,
 }
 
 impl Upstream {
     /// Connects with the first request.
     pub(super) fn later(peer: Peer) -> Self {
-        Self {
-            peer,
-            protocol: Protocol::Http1,
-            line: Mutex::new(Ok(None)),
-            leaving: Mutex::default(),
-        }
+        Self { peer, protocol: Protocol::Http1, line: Mutex::new(Ok(None)) }
     }
 
     /// Connects now. If that fails, whoever sends a request is told why.
@@ -156,11 +190,11 @@ impl Upstream {
             Ok((protocol, line)) => (protocol, Ok(Some(line))),
             Err(error) => (offered.fallback(), Err(explain(&peer.host, &error))),
         };
-        (protocol, Self { peer, protocol, line: Mutex::new(line), leaving: Mutex::default() })
+        (protocol, Self { peer, protocol, line: Mutex::new(line) })
     }
 
     /// Sends a request and waits for the head of its answer.
-    pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, Failed> {
+    pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, Failed> {
         let name = &self.peer.host.name;
         let failed = |error: hyper::Error| {
             Failed::Unanswered(format!("{name} did not answer: {}", chain(&error)))
@@ -187,7 +221,7 @@ impl Upstream {
     async fn try_send(
         &self,
         request: Request<Body>,
-    ) -> Result<Result<Response<Incoming>, Unsent>, String> {
+    ) -> Result<Result<Response<Body>, Unsent>, String> {
         let mut line = self.line.lock().await;
         let slot = line.as_mut().map_err(|why| why.clone())?;
         let mut kept = slot.take();
@@ -197,16 +231,12 @@ impl Upstream {
         };
         let usable = match kept {
             Some(line) if is_usable => line,
-            left => {
-                let mut leaving = self.leaving.lock().await;
-                leaving.retain_mut(|driver| driver.try_join_next().is_none());
-                leaving.extend(left.map(|line| line.driver));
-                drop(leaving);
-                self.reopen().await?
-            }
+            _ => self.reopen().await?,
         };
         let usable = slot.insert(usable);
         let kept = std::mem::replace(&mut usable.used, true);
+        let leash = Arc::clone(&usable.leash);
+        leash.ask();
         let sent = match &mut usable.sender {
             // One after the other, as the client sends them.
             Sender::One(sender) => sender.try_send_request(request).await,
@@ -216,7 +246,8 @@ impl Upstream {
                 sender.try_send_request(request).await
             }
         };
-        Ok(sent.map_err(|error| Unsent { error, kept }))
+        let answered = sent.map(|response| leash.answer(response));
+        Ok(answered.map_err(|error| Unsent { error, kept }))
     }
 
     async fn reopen(&self) -> Result<Line, String> {
@@ -251,11 +282,11 @@ fn repeat(request: &Request<Body>) -> Option<Request<Body>> {
     Some(same)
 }
 
-/// One connection to a host. It ends when this is dropped.
+/// One connection to a host. Once this is dropped it ends with its last answer.
 struct Line {
     sender: Sender,
     used: bool,
-    driver: JoinSet<()>,
+    leash: Arc<Leash>,
 }
 
 enum Sender {
@@ -269,45 +300,6 @@ impl Sender {
             Self::One(sender) => sender.ready().await.is_ok(),
             Self::Many(sender) => sender.ready().await.is_ok(),
         }
-    }
-}
-
-impl Line {
-    async fn http1<S>(stream: S) -> io::Result<Self>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let (sender, connection) = http1::Builder::new()
-            .preserve_header_case(true)
-            .title_case_headers(true)
-            .max_buf_size(HEAD_BYTES)
-            .max_headers(HEADERS)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(io::Error::other)?;
-        let driver = async move { ended(connection.with_upgrades().await) };
-        Ok(Self { sender: Sender::One(sender), used: false, driver: JoinSet::from_iter([driver]) })
-    }
-
-    async fn http2<S>(stream: S) -> io::Result<Self>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let (beside, mut queue) = Beside::new();
-        let (sender, connection) = http2::Builder::new(beside)
-            .timer(TokioTimer::new())
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(io::Error::other)?;
-        let driver = async move {
-            // It ends when nobody sends requests any more; their answers may still come.
-            ended(queue.run(connection).await);
-            queue.finish().await;
-        };
-        Ok(Self { sender: Sender::Many(sender), used: false, driver: JoinSet::from_iter([driver]) })
     }
 }
 

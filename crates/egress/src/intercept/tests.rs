@@ -24,11 +24,14 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::task::TaskTracker;
 
+use self::hosts::certified;
 use super::*;
 use crate::{
     By, CredentialOutcome, Verdict,
     vault::{Scope, Vault},
 };
+
+mod hosts;
 
 const HOST: &str = "api.example.com";
 
@@ -68,26 +71,9 @@ struct Service {
 }
 
 async fn service(protocols: &[&[u8]], name: &str) -> Service {
-    let mut params = rcgen::CertificateParams::default();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    let key = KeyPair::generate().unwrap();
-    let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
-    let certificate = params.signed_by(&key, &issuer).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![certificate.der().clone()],
-            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
-        )
-        .unwrap();
-    config.alpn_protocols = protocols.iter().map(|id| id.to_vec()).collect();
+    let (acceptor, pem) = certified(protocols, name);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
     TaskTracker::new().spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
@@ -106,7 +92,7 @@ async fn service(protocols: &[&[u8]], name: &str) -> Service {
             });
         }
     });
-    Service { address, pem: issuer.pem() }
+    Service { address, pem }
 }
 
 async fn tell(mut request: Request<Incoming>) -> Result<Response<Body>, std::convert::Infallible> {
