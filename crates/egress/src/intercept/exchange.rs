@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header,
-    uri::{Authority, PathAndQuery},
+    uri::PathAndQuery,
 };
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
@@ -30,7 +30,6 @@ use super::{
     expect::await_leave,
     peer::{Failed, HEAD_BYTES, HEADERS, Protocol, Upstream},
 };
-use crate::Name;
 
 /// How long a client may take for the head of a request.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
@@ -185,27 +184,28 @@ impl Exchange {
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
             return refused(StatusCode::METHOD_NOT_ALLOWED, "this method is not passed on");
         }
-        let named = request
-            .headers()
-            .get_all(header::HOST)
-            .iter()
-            .map(|host| host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()));
-        let mut hosts: Vec<_> = named.chain(request.uri().authority().cloned().map(Some)).collect();
-        hosts.dedup();
-        let is_it = |host: &Option<Authority>| {
-            host.as_ref().is_some_and(|host| {
-                Name::parse(host.host()).is_ok_and(|name| name == self.host.name)
-                    && host.port_u16().unwrap_or_else(|| self.usual_port()) == self.host.port
-                    && !host.as_str().contains('@')
-            })
-        };
-        if hosts.is_empty() || !hosts.iter().all(is_it) {
+        let named = request.headers().get_all(header::HOST).iter().map(HeaderValue::as_bytes);
+        let addressed = request.uri().authority().map(|host| host.as_str().as_bytes());
+        let mut hosts = named.chain(addressed).peekable();
+        if hosts.peek().is_none() || !hosts.all(|host| self.is_it(host)) {
             return refused(
                 StatusCode::MISDIRECTED_REQUEST,
                 "the request is for another host than its connection",
             );
         }
         Ok(())
+    }
+
+    /// Whether this is the host, as everybody writes it: some choose by the text whom they answer for.
+    fn is_it(&self, said: &[u8]) -> bool {
+        let Host { name, port, .. } = &self.host;
+        let name = name.as_str().as_bytes();
+        let Some((said, rest)) = said.split_at_checked(name.len()) else { return false };
+        said.eq_ignore_ascii_case(name)
+            && match rest {
+                [] => *port == self.usual_port(),
+                rest => rest == format!(":{port}").as_bytes(),
+            }
     }
 
     fn usual_port(&self) -> u16 {
