@@ -55,9 +55,19 @@ pub enum Token {
 
 /// What the store said about a path.
 struct Answer {
-    /// Until when it holds.
+    /// When it was asked.
+    began: Instant,
+    /// Until when the answer holds, for those who come after that.
     until: Instant,
-    fields: HashMap<String, SecretString>,
+    fields: Result<HashMap<String, SecretString>, Arc<RemoteError>>,
+}
+
+impl Answer {
+    fn field(&self, name: &str) -> Result<Zeroizing<String>, Arc<RemoteError>> {
+        let fields = self.fields.as_ref().map_err(Arc::clone)?;
+        let secret = fields.get(name).ok_or(RemoteError::NoField)?;
+        Ok(Zeroizing::new(secret.expose_secret().to_owned()))
+    }
 }
 
 /// Why the store gave no secret.
@@ -137,21 +147,21 @@ impl Remote {
         &self,
         path: &str,
         field: &str,
-    ) -> Result<Zeroizing<String>, RemoteError> {
-        let secret = |answer: &Answer| {
-            let secret = answer.fields.get(field).ok_or(RemoteError::NoField)?;
-            Ok(Zeroizing::new(secret.expose_secret().to_owned()))
-        };
-        // Those who need the same at the same time ask for it once.
+    ) -> Result<Zeroizing<String>, Arc<RemoteError>> {
+        let came = Instant::now();
+        // Those who need the same at the same time ask for it once. Whatever the store says to one who
+        // began to ask after another came, it says to both, even if it is not to be remembered: no
+        // one waits for longer than two answers, however many others do.
         let read = async {
             let turn = self.turn(path);
             let mut known = turn.lock().await;
-            if let Some(answer) = known.as_ref().filter(|answer| answer.until > Instant::now()) {
-                return secret(answer);
+            let holds = |answer: &&Answer| answer.began >= came || answer.until > Instant::now();
+            if let Some(answer) = known.as_ref().filter(holds) {
+                return answer.field(field);
             }
             // What no longer holds is wiped, whatever comes.
             *known = None;
-            secret(known.insert(self.fetch(path).await?))
+            known.insert(self.fetch(path).await).field(field)
         };
         tokio::time::timeout(PATIENCE, read).await.map_err(|_| RemoteError::Late)?
     }
@@ -174,12 +184,16 @@ impl Remote {
         turn
     }
 
-    async fn fetch(&self, path: &str) -> Result<Answer, RemoteError> {
-        let at = Instant::now();
-        let body = self.ask(path).await?;
-        let Understood { fields, lease } = understand(&body).ok_or(RemoteError::Nonsense)?;
-        let holds = lease.map_or(self.fresh, |lease| lease.min(self.fresh));
-        Ok(Answer { until: at + holds, fields })
+    async fn fetch(&self, path: &str) -> Answer {
+        let began = Instant::now();
+        let body = self.ask(path).await;
+        match body.and_then(|body| understand(&body).ok_or(RemoteError::Nonsense)) {
+            Ok(Understood { fields, lease }) => {
+                let holds = lease.map_or(self.fresh, |lease| lease.min(self.fresh));
+                Answer { began, until: began + holds, fields: Ok(fields) }
+            }
+            Err(error) => Answer { began, until: began, fields: Err(Arc::new(error)) },
+        }
     }
 
     async fn ask(&self, path: &str) -> Result<Zeroizing<Vec<u8>>, RemoteError> {

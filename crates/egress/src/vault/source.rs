@@ -51,7 +51,7 @@ pub enum SourceError {
     #[error(transparent)]
     File(#[from] PathError),
     #[error(transparent)]
-    Remote(#[from] RemoteError),
+    Remote(#[from] Arc<RemoteError>),
     #[error("it is empty, longer than {LONGEST} bytes, or not text")]
     Unusable,
 }

@@ -1,5 +1,6 @@
 use std::io;
 
+use futures_util::future::join_all;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::{ServerConfig, pki_types::PrivateKeyDer};
 use tokio::{
@@ -61,7 +62,7 @@ async fn a_field_of_either_form_is_read_once_and_remembered() {
     // Nobody answers a second time.
     assert_eq!(*store.read("secret/data/agents/gh", "token").await.unwrap(), "hunter2");
     let missing = store.read("secret/data/agents/gh", "other").await;
-    assert!(matches!(missing, Err(RemoteError::NoField)));
+    assert!(matches!(*missing.unwrap_err(), RemoteError::NoField));
     let first = r#"{"data": {"token": "first"}}"#;
     let (_, read) = tokio::join!(
         answer(&listener, "200 OK", first),
@@ -86,7 +87,7 @@ async fn whatever_goes_wrong_gives_no_secret() {
     }
     drop(listener);
     let read = store.read("y", "token").await;
-    assert!(matches!(read, Err(RemoteError::Unreachable(_))));
+    assert!(matches!(*read.unwrap_err(), RemoteError::Unreachable(_)));
 }
 
 #[test]
@@ -188,7 +189,8 @@ async fn a_store_elsewhere_is_asked_once_it_has_proved_who_it_is() {
         let remote = store.remote(host, extra);
         let (asked, read) = tokio::join!(store.answer(body), remote.read("kv/gh", "token"));
         assert!(asked.is_err());
-        assert!(matches!(read, Err(RemoteError::Unreachable(_))), "{read:?}");
+        let error = read.unwrap_err();
+        assert!(matches!(*error, RemoteError::Unreachable(_)), "{error:?}");
     }
 }
 
@@ -201,6 +203,30 @@ async fn those_who_need_the_same_at_once_ask_once() {
         tokio::join!(store.answer(body), remote.read("kv/x", "a"), remote.read("kv/x", "b"));
     asked.unwrap();
     assert_eq!((a.unwrap().as_str(), b.unwrap().as_str()), ("1", "2"));
+}
+
+#[tokio::test]
+async fn however_many_wait_where_nothing_is_remembered_the_store_is_asked_twice() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let token = Token::Given(SecretString::from("operator-token"));
+    let store = Remote::new(&address, token, vec![String::new()], None).unwrap();
+    let answers = async |status: &str| {
+        for secret in ["first", "second"] {
+            let body = format!(r#"{{"data": {{"token": "{secret}"}}}}"#);
+            answer(&listener, status, &body).await.unwrap();
+        }
+    };
+    let reads = || join_all((0..50).map(|_| store.read("x", "token")));
+    let ((), read) = tokio::join!(answers("200 OK"), reads());
+    let read: Vec<_> = read.into_iter().map(|read| read.unwrap().to_string()).collect();
+    // Whoever came after the first had begun to ask wants to know what is true since.
+    assert_eq!(read[0], "first");
+    assert!(read[1..].iter().all(|secret| secret == "second"), "{read:?}");
+    let ((), read) = tokio::join!(answers("503 Sealed"), reads());
+    for read in read {
+        assert!(matches!(*read.unwrap_err(), RemoteError::Status(_)));
+    }
 }
 
 #[test]
