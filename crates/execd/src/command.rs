@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    body::{Body, Bytes},
+    body::Body,
     extract::State,
     response::Response,
     routing::{get, post},
@@ -29,7 +29,8 @@ pub(crate) use settings::{OnDisconnect, Settings};
 use crate::{
     daemon::Daemon,
     error::ApiError,
-    events, reply,
+    events::{self, Chunks},
+    reply,
     request::{self as body},
 };
 use start::Started;
@@ -48,10 +49,20 @@ async fn run(State(daemon): State<Arc<Daemon>>, content: Body) -> Result<Respons
     // A task of its own: whoever asks and leaves at once has asked all the same.
     daemon.tasks.clone().spawn(begin(daemon, asked, answer));
     let ended = || ApiError::refused("execd is about to end");
-    Ok(reply::events(answered.await.map_err(|_| ended())??))
+    Ok(reply::events(match answered.await.map_err(|_| ended())?? {
+        Said::Everything(frames) => Body::from(frames),
+        Said::More(chunks) => chunks.begun().await,
+    }))
 }
 
-type Answer = oneshot::Sender<Result<Body, ApiError>>;
+type Answer = oneshot::Sender<Result<Said, ApiError>>;
+
+/// What a command is answered with.
+enum Said {
+    Everything(Vec<u8>),
+    /// Events that come for as long as it runs.
+    More(Chunks),
+}
 
 /// Starts a command, answers, and follows it to its end.
 async fn begin(daemon: Arc<Daemon>, asked: RunCommand, answer: Answer) {
@@ -59,16 +70,15 @@ async fn begin(daemon: Arc<Daemon>, asked: RunCommand, answer: Answer) {
     let say = |said| drop(answer.send(said));
     match start::start(&daemon, asked).await {
         Err(error) => say(Err(error)),
-        Ok(Started::Not(frames)) => say(Ok(Body::from(frames))),
+        Ok(Started::Not(frames)) => say(Ok(Said::Everything(frames))),
         Ok(Started::Background(started, frames)) => {
-            say(Ok(Body::from(frames)));
+            say(Ok(Said::Everything(frames)));
             started.follow().await;
         }
         Ok(Started::Foreground(started, frames)) => {
-            let (client, body) = events::channel();
-            client.try_send(Bytes::from(frames)).expect("invariant: a new channel has room");
-            say(Ok(body));
-            started.follow(client).await;
+            let (client, chunks) = events::channel();
+            say(Ok(Said::More(chunks)));
+            started.follow(client, frames).await;
         }
     }
 }
