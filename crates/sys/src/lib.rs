@@ -12,6 +12,7 @@ pub mod exec;
 pub mod fork;
 pub mod fs;
 pub mod identity;
+pub mod in_place;
 pub mod inherited;
 pub mod layer;
 pub mod line;

@@ -20,13 +20,11 @@ use osb_image::Rootfs;
 use osb_sys::{
     cgroup::OpenLimits,
     fs::{self, PathError},
+    in_place::in_place,
     process,
     userns::IdBase,
 };
-use tokio::{
-    runtime::{Handle, RuntimeFlavor},
-    task::AbortHandle,
-};
+use tokio::task::AbortHandle;
 
 pub(super) use self::stock::Pools;
 use super::{Native, make::ended};
@@ -126,15 +124,5 @@ impl Native {
 
     fn pool_directory(&self) -> std::path::PathBuf {
         self.inner.config.data_dir.join("pool")
-    }
-}
-
-/// Does what may have to wait for a disk on this thread, while another takes over whatever else this
-/// one has to do.
-fn in_place<T>(work: impl FnOnce() -> T) -> T {
-    if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
-        tokio::task::block_in_place(work)
-    } else {
-        work()
     }
 }

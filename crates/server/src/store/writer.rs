@@ -5,7 +5,7 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{self, RecvTimeoutError},
     },
     time::Duration,
@@ -23,6 +23,8 @@ const BATCH: usize = 256;
 /// quiet moment, unless the log grows beyond this many pages.
 const CHECKPOINT_PAGES: u32 = 16_384;
 const QUIET: Duration = Duration::from_secs(1);
+/// How many commits the log has room for, at a few pages each.
+const QUICK_COMMITS: u32 = CHECKPOINT_PAGES / 16;
 
 pub(super) type Done = oneshot::Sender<Result<(), StoreError>>;
 /// Makes the next version of a record; `None` leaves it as it is.
@@ -31,6 +33,8 @@ pub(super) type Change<E> = Box<dyn FnOnce(Option<&E>) -> Option<Arc<E>> + Send>
 pub(crate) enum Job {
     Sandbox(Edit<Record>),
     Snapshot(Edit<SnapshotRecord>),
+    /// Something was written by somebody else than the thread.
+    Behind,
     Close,
 }
 
@@ -42,12 +46,18 @@ pub(crate) enum Edit<E: Entity> {
     Retract { id: E::Key, done: Done },
 }
 
-/// The one thread that changes the database and the index.
+/// The one place where the database and the index are changed.
+#[derive(Debug)]
 pub(super) struct Writer {
     connection: Connection,
     sandboxes: Index<Record>,
     snapshots: Index<SnapshotRecord>,
+    /// How many commits are in the log since it was merged.
+    unmerged: u32,
 }
+
+/// Where the writer is, for one at a time; nobody is there once the store is closed.
+pub(super) type Desk = Mutex<Option<Writer>>;
 
 impl Writer {
     pub(super) fn open(
@@ -78,10 +88,12 @@ impl Writer {
         for record in snapshot_row::load(&connection)? {
             snapshots.put(Arc::new(record));
         }
-        Ok(Self { connection, sandboxes, snapshots })
+        Ok(Self { connection, sandboxes, snapshots, unmerged: 0 })
     }
 
-    pub(super) fn run(mut self, jobs: &mpsc::Receiver<Job>) {
+    /// The thread that makes the changes which others could not make at once, until it is told to
+    /// close.
+    pub(super) fn run(desk: &Desk, jobs: &mpsc::Receiver<Job>) {
         let mut behind = false;
         loop {
             let first = if behind {
@@ -92,35 +104,62 @@ impl Writer {
             let first = match first {
                 Ok(job) => job,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.checkpoint();
+                    if let Some(writer) = lock(desk).as_mut() {
+                        writer.checkpoint();
+                    }
                     behind = false;
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             };
             behind = true;
+            let mut desk = lock(desk);
+            let Some(writer) = desk.as_mut() else { break };
             let mut batch = Batch::default();
-            let mut open = self.take(first, &mut batch);
+            let mut open = writer.take(first, &mut batch);
             while open && batch.done.len() < BATCH {
                 let Ok(job) = jobs.try_recv() else { break };
-                open = self.take(job, &mut batch);
+                open = writer.take(job, &mut batch);
             }
-            let Batch { sandboxes, snapshots, done } = batch;
-            let outcome = self.commit(sandboxes, snapshots);
-            for waiting in done {
-                // Who went away does not care.
-                waiting.send(outcome.clone()).ok();
-            }
+            writer.finish(batch);
             if !open {
                 break;
             }
         }
+        drop(lock(desk).take());
     }
 
-    fn checkpoint(&self) {
+    /// Whether changes may be made by somebody who has others to attend to: not once SQLite might
+    /// merge its log with the next commit.
+    pub(super) fn is_quick(&self) -> bool {
+        self.unmerged < QUICK_COMMITS
+    }
+
+    /// Makes a change at once. Whether it is the first since the log was merged.
+    pub(super) fn make(&mut self, job: Job) -> bool {
+        let is_first = self.unmerged == 0;
+        let mut batch = Batch::default();
+        self.take(job, &mut batch);
+        self.finish(batch);
+        is_first
+    }
+
+    fn finish(&mut self, batch: Batch) {
+        let Batch { sandboxes, snapshots, done } = batch;
+        let outcome = self.commit(sandboxes, snapshots);
+        for waiting in done {
+            // Who went away does not care.
+            waiting.send(outcome.clone()).ok();
+        }
+    }
+
+    fn checkpoint(&mut self) {
         let done = self.connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE);");
-        if let Err(error) = done {
-            tracing::warn!(%error, "the database's log could not be merged; it is tried again");
+        match done {
+            Ok(()) => self.unmerged = 0,
+            Err(error) => {
+                tracing::warn!(%error, "the database's log could not be merged; it is tried again");
+            }
         }
     }
 
@@ -129,6 +168,7 @@ impl Writer {
         let done = match job {
             Job::Sandbox(edit) => batch.sandboxes.take(edit, &self.sandboxes),
             Job::Snapshot(edit) => batch.snapshots.take(edit, &self.snapshots),
+            Job::Behind => return true,
             Job::Close => return false,
         };
         batch.done.push(done);
@@ -143,6 +183,7 @@ impl Writer {
         if sandboxes.0.is_empty() && snapshots.0.is_empty() {
             return Ok(());
         }
+        self.unmerged = self.unmerged.saturating_add(1);
         write_all(&mut self.connection, &sandboxes, &snapshots).map_err(|source| {
             StoreError::Write(match source.downcast() {
                 Ok(source) => Arc::from(source),
@@ -153,6 +194,10 @@ impl Writer {
         snapshots.show(&self.snapshots);
         Ok(())
     }
+}
+
+fn lock(desk: &Desk) -> MutexGuard<'_, Option<Writer>> {
+    desk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Jobs that are committed together.
