@@ -54,10 +54,10 @@ impl Reconciler {
     /// result before it is answered takes the sandbox back.
     pub(crate) fn create(&self, record: Record, patience: Duration) -> Creating {
         let id = record.id();
-        let (birth, creating) = birth::pair(id, Arc::clone(&self.0.store), patience);
+        let (birth, answer) = birth::pair(patience);
         let driver = Driver::new(Arc::clone(&self.0), id, Sighting::default());
-        self.0.tasks.spawn(driver.bear(record, birth));
-        creating
+        let driver = driver.bear(record, birth);
+        Creating::new(id, answer, Arc::clone(&self.0.store), driver, self.0.tasks.clone())
     }
 
     /// Whether sandboxes can be paused here at all.

@@ -1,10 +1,11 @@
 //! A sandbox whose creator still waits for the answer.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, future::poll_fn, pin::Pin, sync::Arc, time::Duration};
 
 use osb_api::SandboxId;
 use osb_core::{Goal, RuntimeError};
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{runtime::Handle, sync::oneshot, time::Instant};
+use tokio_util::task::TaskTracker;
 
 use crate::{
     record::Record,
@@ -33,18 +34,20 @@ pub(super) struct Birth {
 
 /// The creator's side. Dropped before the answer, it takes the sandbox back: nobody would know
 /// of it.
-#[derive(Debug)]
 pub(crate) struct Creating {
     id: SandboxId,
     answer: oneshot::Receiver<Outcome>,
     store: Arc<Store>,
     answered: bool,
+    /// The driver, which whoever waits for the answer moves on: until then there is nobody else to
+    /// call. Afterwards it is a task of its own.
+    driver: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    tasks: TaskTracker,
 }
 
-pub(super) fn pair(id: SandboxId, store: Arc<Store>, patience: Duration) -> (Birth, Creating) {
+pub(super) fn pair(patience: Duration) -> (Birth, oneshot::Receiver<Outcome>) {
     let (reply, answer) = oneshot::channel();
-    let birth = Birth { reply, deadline: Instant::now() + patience };
-    (birth, Creating { id, answer, store, answered: false })
+    (Birth { reply, deadline: Instant::now() + patience }, answer)
 }
 
 impl Birth {
@@ -67,9 +70,27 @@ impl Birth {
 }
 
 impl Creating {
+    pub(super) fn new(
+        id: SandboxId,
+        answer: oneshot::Receiver<Outcome>,
+        store: Arc<Store>,
+        driver: impl Future<Output = ()> + Send + 'static,
+        tasks: TaskTracker,
+    ) -> Self {
+        Self { id, answer, store, answered: false, driver: Some(Box::pin(driver)), tasks }
+    }
+
     /// Waits until the sandbox runs, has failed and is gone again, or takes too long.
     pub(crate) async fn wait(mut self) -> Outcome {
-        let outcome = (&mut self.answer).await.unwrap_or(Err(NotCreated::Withdrawn));
+        let outcome = poll_fn(|context| {
+            if let Some(driver) = &mut self.driver
+                && driver.as_mut().poll(context).is_ready()
+            {
+                self.driver = None;
+            }
+            Pin::new(&mut self.answer).poll(context)
+        });
+        let outcome = outcome.await.unwrap_or(Err(NotCreated::Withdrawn));
         self.answered = true;
         outcome
     }
@@ -77,6 +98,10 @@ impl Creating {
 
 impl Drop for Creating {
     fn drop(&mut self) {
+        // Without a runtime everything has ended.
+        if let (Some(driver), Ok(runtime)) = (self.driver.take(), Handle::try_current()) {
+            self.tasks.spawn_on(driver, &runtime);
+        }
         if !self.answered {
             // The driver notices a closed channel, unless it has just put the answer into it.
             self.store.update_later(self.id, |record| {
@@ -84,5 +109,11 @@ impl Drop for Creating {
                 record.requests += 1;
             });
         }
+    }
+}
+
+impl fmt::Debug for Creating {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Creating").field("id", &self.id).finish_non_exhaustive()
     }
 }
