@@ -1,6 +1,7 @@
 use std::{
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
+    time::Duration,
 };
 
 use osb_api::SandboxId;
@@ -41,6 +42,9 @@ pub(crate) struct Door {
     pub(crate) asking: Arc<Semaphore>,
     /// Streams by which questions may come.
     pub(crate) askers: Semaphore,
+    /// How often a connection passes on a little, which costs us as much as if it were more. Beyond that
+    /// it comes later, and more at once.
+    bits: Bucket,
     pub(crate) bandwidth: Option<Bucket>,
     /// Whom some of its connections are looked into for.
     pub(crate) insight: Insight,
@@ -58,6 +62,10 @@ pub(crate) enum Target {
 impl Door {
     /// Datagrams a second, and at once after a rest.
     const DATAGRAMS: (f64, f64) = (20_000.0, 2_000.0);
+    /// How often a little is passed on in a second, and at once after a rest.
+    const BITS: (f64, f64) = (10_000.0, 1_000.0);
+    /// What is more than a little.
+    const MUCH: usize = 16 * 1024;
     /// Questions a second, and at once after a rest.
     const QUESTIONS: (f64, f64) = (500.0, 1000.0);
     /// Questions that are answered at the same time.
@@ -91,6 +99,7 @@ impl Door {
             strange_names: Bucket::new(Self::STRANGE_NAMES.0, Self::STRANGE_NAMES.1),
             asking: Arc::new(Semaphore::new(Self::ASKING)),
             askers: Semaphore::new(Self::ASKERS),
+            bits: Bucket::new(Self::BITS.0, Self::BITS.1),
             bandwidth: bandwidth.map(|(rate, burst)| Bucket::new(rate, burst.max(65536.0))),
             insight,
             house,
@@ -111,6 +120,14 @@ impl Door {
     pub(crate) fn close(&self) {
         self.closed.cancel();
         self.passages().cut_all(&Ruling { verdict: Verdict::Deny, by: By::Default });
+    }
+
+    /// Pays for so many bytes that a connection has passed on, and says for how long it rests if all of
+    /// them together pass on too much.
+    pub(crate) fn pay(&self, bytes: usize) -> Option<Duration> {
+        #[expect(clippy::cast_precision_loss, reason = "nobody counts bandwidth that precisely")]
+        let paid = self.bandwidth.as_ref().and_then(|bandwidth| bandwidth.spend(bytes as f64));
+        if bytes < Self::MUCH { paid.max(self.bits.spend(1.0)) } else { paid }
     }
 
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {

@@ -190,9 +190,7 @@ impl Metered {
 
     /// Pays for what has passed, by a rest if it was too much.
     fn pay(&mut self, bytes: usize) {
-        let Some(bandwidth) = &self.passage.door().bandwidth else { return };
-        #[expect(clippy::cast_precision_loss, reason = "nobody counts bandwidth that precisely")]
-        let wait = bandwidth.spend(bytes as f64);
+        let wait = self.passage.door().pay(bytes);
         self.rest = wait.map(|wait| Box::pin(tokio::time::sleep(wait)));
     }
 }

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use osb_sys::tcp::wake_at;
 use rustix::{
     net::{Shutdown, shutdown},
     pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice},
@@ -18,8 +19,7 @@ use tokio::{
 
 use crate::{
     By, Ruling, Verdict,
-    door::Target,
-    limits::{Bucket, Places},
+    door::{Door, Target},
     passage::{Pair, Passage, Traffic},
     sniff::{Said, Seen, sniff, sniff_all},
 };
@@ -60,17 +60,16 @@ const PIPE: usize = 256 * 1024;
 /// what the host sends is not held up.
 pub(crate) async fn carry(passage: &Passage, pair: &Pair) -> Result<(), Broken> {
     let Pair { inside, outside } = pair;
-    let house = &passage.door().house.counters;
-    let bandwidth = passage.door().bandwidth.as_ref();
-    let places = &passage.door().house.places;
-    let out = Meter { counters: [&passage.traffic.sent, &house.sent], bandwidth, places };
-    let back = Meter { counters: [&passage.traffic.received, &house.received], bandwidth, places };
+    let door = passage.door();
+    let house = &door.house.counters;
+    let out = Meter { counters: [&passage.traffic.sent, &house.sent], door };
+    let back = Meter { counters: [&passage.traffic.received, &house.received], door };
     // One side has sent all it had.
     let half = Notify::new();
     let outwards = async {
         let head = first_bytes(passage, inside).await?;
         write_all(outside, &head).await?;
-        out.count(head.len()).await;
+        out.count(inside, head.len()).await;
         drop(head);
         pour(inside, outside, &out).await?;
         half.notify_one();
@@ -159,22 +158,39 @@ fn mismatch() -> Ruling {
 /// Counts what passes in one direction, and slows it down if it is limited.
 struct Meter<'a> {
     counters: [&'a AtomicU64; 2],
-    bandwidth: Option<&'a Bucket>,
-    places: &'a Places,
+    door: &'a Door,
 }
 
 impl Meter<'_> {
-    async fn count(&self, bytes: usize) {
+    /// Counts bytes that came from one side, to which nobody listens if it sends too much or too often.
+    async fn count(&self, from: &TcpStream, bytes: usize) {
         for counter in self.counters {
             counter.fetch_add(bytes as u64, Relaxed);
         }
-        if let Some(bandwidth) = self.bandwidth {
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "nobody counts bandwidth that precisely"
-            )]
-            bandwidth.wait(bytes as f64).await;
+        if let Some(rest) = self.door.pay(bytes) {
+            let _resting = Resting::new(from);
+            sleep(rest).await;
         }
+    }
+}
+
+/// While it lasts, nobody is woken for a few bytes of a connection.
+struct Resting<'a>(&'a TcpStream);
+
+impl<'a> Resting<'a> {
+    /// What they are woken for nevertheless.
+    const ENOUGH: u16 = 32 * 1024;
+
+    fn new(stream: &'a TcpStream) -> Self {
+        // It works without, only less well.
+        wake_at(stream, Self::ENOUGH).ok();
+        Self(stream)
+    }
+}
+
+impl Drop for Resting<'_> {
+    fn drop(&mut self) {
+        wake_at(self.0, 1).ok();
     }
 }
 
@@ -195,9 +211,9 @@ async fn pour(from: &TcpStream, to: &TcpStream, meter: &Meter<'_>) -> io::Result
         copied += length as u64;
         if copied >= BULK {
             // Where descriptors are rare, copies take their place.
-            place = meter.places.spare();
+            place = meter.door.house.places.spare();
         }
-        meter.count(length).await;
+        meter.count(from, length).await;
         if length < buffer.capacity() {
             buffer = Vec::new();
         }
@@ -213,7 +229,7 @@ async fn pour(from: &TcpStream, to: &TcpStream, meter: &Meter<'_>) -> io::Result
             return Ok(());
         }
         drain(&pipe.0, to, length).await?;
-        meter.count(length).await;
+        meter.count(from, length).await;
     }
 }
 

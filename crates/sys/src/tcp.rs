@@ -20,12 +20,26 @@ pub fn unsent(stream: impl AsFd) -> io::Result<usize> {
     }
 }
 
+/// Lets nobody who waits for bytes be woken for less than so many. The end of a connection wakes them.
+pub fn wake_at(stream: impl AsFd, bytes: u16) -> io::Result<()> {
+    let bytes = libc::c_int::from(bytes);
+    let length = libc::socklen_t::try_from(size_of_val(&bytes)).map_err(io::Error::other)?;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_RCVLOWAT);
+    let stream = stream.as_fd().as_raw_fd();
+    // SAFETY: `bytes` outlives the call, which reads no more than its length.
+    let result =
+        unsafe { libc::setsockopt(stream, level, option, (&raw const bytes).cast(), length) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
         io::{Read as _, Write as _},
         net::{TcpListener, TcpStream},
     };
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
 
@@ -45,5 +59,31 @@ mod tests {
         let mut all = vec![0; sent];
         other.read_exact(&mut all).unwrap();
         assert_eq!(unsent(&stream).unwrap(), 0);
+    }
+
+    #[test]
+    fn nobody_is_woken_for_too_little() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        let is_readable = || {
+            let mut polled = [PollFd::new(&other, PollFlags::IN)];
+            poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+        };
+        wake_at(&other, 3).unwrap();
+        stream.write_all(b"ab").unwrap();
+        assert!(!is_readable());
+        stream.write_all(b"c").unwrap();
+        assert!(is_readable());
+        wake_at(&other, 4).unwrap();
+        assert!(!is_readable());
+        wake_at(&other, 1).unwrap();
+        assert!(is_readable());
+        wake_at(&other, 4).unwrap();
+        drop(stream);
+        assert!(is_readable());
+        let mut all = Vec::new();
+        other.read_to_end(&mut all).unwrap();
+        assert_eq!(all, b"abc");
     }
 }

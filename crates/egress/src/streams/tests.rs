@@ -263,6 +263,24 @@ async fn much_passes_whole_and_is_counted() {
 }
 
 #[tokio::test]
+async fn a_sandbox_may_send_a_little_only_so_often() {
+    let house = TestHouse::start(only(&["a.test", LOOPBACK])).await;
+    let port = echo("").await;
+    let mut stream = house.connect(house.address("a.test", port)).await;
+    stream.set_nodelay(true).unwrap();
+    let began = tokio::time::Instant::now();
+    let mut answer = [0];
+    for byte in 0..2000_u32 {
+        let byte = [byte.to_le_bytes()[0]];
+        stream.write_all(&byte).await.unwrap();
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(answer, byte);
+    }
+    // Passed on 4000 times, 1000 of them at once.
+    assert!(began.elapsed() >= Duration::from_millis(290), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
 async fn a_sandbox_may_have_only_so_much_bandwidth() {
     let settings = Settings { bandwidth: Some(1_000_000), ..Settings::default() };
     let house = TestHouse::with(only(&["a.test", LOOPBACK]), settings).await;
