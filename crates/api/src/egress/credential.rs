@@ -1,6 +1,6 @@
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::IntoDeserializer};
 
-use crate::{lifecycle::Secret, null};
+use crate::lifecycle::Secret;
 
 /// A secret to keep, under a name that bindings use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub struct Credential {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CredentialSource {
-    #[serde(rename = "type", default, deserialize_with = "null::or_default")]
+    #[serde(rename = "type", default, deserialize_with = "or_inline")]
     pub kind: SourceType,
     /// `inline`: the secret itself; not empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,7 +42,6 @@ pub struct CredentialSource {
 pub enum SourceType {
     /// In the request.
     #[default]
-    #[serde(alias = "")]
     Inline,
     /// In the environment of the server.
     Env,
@@ -50,6 +49,14 @@ pub enum SourceType {
     File,
     /// In a store that speaks the HTTP API of HashiCorp Vault.
     Vault,
+}
+
+/// Nothing, `null` and an empty text all stand for the default.
+fn or_inline<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SourceType, D::Error> {
+    match Option::<String>::deserialize(deserializer)? {
+        Some(kind) if !kind.is_empty() => SourceType::deserialize(kind.into_deserializer()),
+        _ => Ok(SourceType::default()),
+    }
 }
 
 /// What can be read of a credential.
@@ -82,7 +89,8 @@ mod tests {
         for (kind, read) in [("env", SourceType::Env), ("vault", SourceType::Vault)] {
             assert_eq!(source(json!({"type": kind, "path": "p"})).ok(), Some(read));
         }
-        assert!(source(json!({"type": "keychain", "value": "s"})).is_err());
+        let unknown = source(json!({"type": "keychain", "value": "s"})).unwrap_err().to_string();
+        assert!(unknown.ends_with("one of `inline`, `env`, `file`, `vault`"), "{unknown}");
         assert!(source(json!({"value": "s", "ttl": 1})).is_err());
     }
 
