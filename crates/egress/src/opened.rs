@@ -64,13 +64,6 @@ impl Insight {
         looked_into.then(|| Seen { name: name.clone(), port, scheme })
     }
 
-    /// Where requests to a host get credentials from. A rule may have the host looked into at other
-    /// ports, too, where somebody else may answer.
-    fn vault_for(&self, host: &Host) -> Option<Arc<Vault>> {
-        let gives = matches!((host.scheme, host.port), (Scheme::Https, 443) | (Scheme::Http, 80));
-        self.vault.clone().filter(|_| gives)
-    }
-
     fn authority(&self, root: &Root, id: SandboxId) -> io::Result<&Authority> {
         if let Some(authority) = self.authority.get() {
             return Ok(authority);
@@ -117,7 +110,7 @@ pub(crate) async fn serve(
         }
     };
     let hosts = Arc::new(Hosts { way, passage: passage.clone(), at: OnceLock::new() });
-    let vault = insight.vault_for(&host);
+    let vault = insight.vault.clone();
     let noted = passage.clone();
     let told = Arc::new(move |asked, ruling| noted.note(Protocol::Credential, asked, ruling));
     let credentials = vault.map(|vault| Credentials::new(door.id, vault, host.clone(), told));
@@ -269,21 +262,5 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         let nobody = timeout(Duration::ZERO, listener.accept()).await;
         assert!(nobody.is_err(), "somebody was dialled");
-    }
-
-    #[test]
-    fn a_vault_gives_at_the_ports_of_the_schemes_alone() {
-        let insight = Insight::new(Some(Arc::new(Vault::new(Arc::default()))));
-        for (scheme, port, gives) in [
-            (Scheme::Https, 443, true),
-            (Scheme::Http, 80, true),
-            (Scheme::Https, 8443, false),
-            (Scheme::Https, 80, false),
-            (Scheme::Http, 443, false),
-            (Scheme::Http, 8080, false),
-        ] {
-            let host = Host { name: Name::parse("a.example.com").unwrap(), port, scheme };
-            assert_eq!(insight.vault_for(&host).is_some(), gives, "{host:?}");
-        }
     }
 }

@@ -16,6 +16,7 @@ mod credential;
 mod encode;
 mod host;
 mod keep;
+mod letters;
 pub(crate) mod path;
 mod patterns;
 mod redact;
@@ -23,6 +24,7 @@ mod remote;
 mod sealed;
 mod settings;
 mod source;
+mod spellings;
 mod terms;
 mod vaults;
 
@@ -246,6 +248,9 @@ impl Vault {
         let revision = kept.revision + 1;
         let content = next(&kept, revision)?;
         let active = content.compile(&self.sources, allowed)?;
+        if let Some(unfit) = active.unfit() {
+            return Err(VaultError::Invalid(unfit));
+        }
         let state = content.state(revision);
         self.write(revision, Some(&content))?;
         *kept = Kept { revision, content: Some(content) };

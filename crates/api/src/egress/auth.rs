@@ -30,6 +30,9 @@ pub enum CredentialAuth {
     /// One header with the secret as its value.
     ApiKey {
         /// The header's name.
+        // Whoever checks the binding can say which one has none.
+        #[serde(default)]
+        #[cfg_attr(feature = "schema", schema(required = true))]
         name: String,
         credential: String,
         #[serde(

@@ -22,7 +22,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 use super::{Body, BoxError, Finish, Host, Refusal, Rules, Scheme};
 use crate::{
     Asked, By, CredentialOutcome, CredentialUse, Ruling, Verdict,
-    vault::{Armed, Found, Rewrite, Vault, ask_plainly},
+    vault::{Found, Redactor, Rewrite, Vault, ask_plainly},
 };
 
 /// How long a client may take for a body that is read whole.
@@ -47,6 +47,14 @@ pub(super) struct Unsent;
 impl Credentials {
     pub fn new(id: SandboxId, vault: Arc<Vault>, host: Host, told: Told) -> Self {
         Self { id, vault, host, told }
+    }
+}
+
+impl Credentials {
+    /// Whether requests get any. A rule may have the host looked into at other ports, too, where
+    /// somebody else may answer; secrets are taken out of what is said there.
+    fn gives(&self) -> bool {
+        matches!((self.host.scheme, self.host.port), (Scheme::Https, 443) | (Scheme::Http, 80))
     }
 }
 
@@ -127,14 +135,18 @@ impl Rules for Credentials {
             Scheme::Https => osb_api::egress::Scheme::Https,
         };
         let target = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let found = active.find(scheme, &self.host.name, &parts);
+        let found =
+            if self.gives() { active.find(scheme, &self.host.name, &parts) } else { Found::None };
         let (bound, withheld) = match found {
             Found::None => {
-                let given = active.given(&self.host.name);
-                if !given.is_empty() {
+                let redactor = active.redactor(&self.host.name, None);
+                if redactor.is_some() {
                     ask_plainly(&mut parts.headers);
                 }
-                let finish = Box::new(|response| given.into_iter().fold(response, redacted));
+                let finish = Box::new(|response| match redactor {
+                    Some(redactor) => redacted(response, redactor),
+                    None => response,
+                });
                 return Ok((Request::from_parts(parts, body), finish));
             }
             Found::One(bound) => (bound, None),
@@ -157,15 +169,24 @@ impl Rules for Credentials {
             return Err(used.withheld(StatusCode::FORBIDDEN, why, why.to_owned()));
         }
         let armed = match bound.arm().await {
-            Ok(armed) => armed,
+            Ok(armed) => {
+                if bound.turned(false) {
+                    let binding = bound.name();
+                    tracing::warn!(sandbox_id = %self.id, binding, "a credential can be had again");
+                }
+                armed
+            }
             Err(error) => {
-                tracing::warn!(
-                    sandbox_id = %self.id,
-                    binding = bound.name(),
-                    source = error.place(),
-                    error = %Chain(&error),
-                    "a credential cannot be had"
-                );
+                // Whoever is inside decides how often that is. All are in the egress log.
+                if bound.turned(true) {
+                    tracing::warn!(
+                        sandbox_id = %self.id,
+                        binding = bound.name(),
+                        source = error.place(),
+                        error = %Chain(&error),
+                        "a credential cannot be had"
+                    );
+                }
                 let why = "it cannot be had";
                 return Err(used.withheld(StatusCode::BAD_GATEWAY, why, error.to_string()));
             }
@@ -187,7 +208,7 @@ impl Rules for Credentials {
             None => body,
         };
         used.otherwise = CredentialOutcome::Unanswered;
-        let given = active.given(&self.host.name);
+        let redactor = active.redactor(&self.host.name, Some(&armed));
         let finish = Box::new(move |response: Response<Body>| {
             used.tell(match response.extensions().get::<Unsent>() {
                 Some(Unsent) => {
@@ -195,9 +216,10 @@ impl Rules for Credentials {
                 }
                 None => CredentialOutcome::Answered(response.status().as_u16()),
             });
-            let response = redacted(response, Arc::clone(&armed));
-            let others = given.into_iter().filter(|other| !Arc::ptr_eq(other, &armed));
-            others.fold(response, redacted)
+            match redactor {
+                Some(redactor) => redacted(response, redactor),
+                None => response,
+            }
         });
         Ok((Request::from_parts(parts, body), finish))
     }
@@ -215,20 +237,20 @@ impl AsRef<[u8]> for Whole {
     }
 }
 
-/// An answer without the secrets of a binding.
-fn redacted(mut response: Response<Body>, armed: Arc<Armed>) -> Response<Body> {
-    armed.redactor().headers(response.headers_mut());
+/// An answer without secrets.
+fn redacted(mut response: Response<Body>, redactor: Arc<Redactor>) -> Response<Body> {
+    redactor.headers(response.headers_mut());
     let reason = response.extensions().get::<ReasonPhrase>();
-    if reason.is_some_and(|reason| armed.redactor().finds(reason.as_bytes())) {
+    if reason.is_some_and(|reason| redactor.finds(reason.as_bytes())) {
         response.extensions_mut().remove::<ReasonPhrase>();
     }
     // The answer to a request for the head alone keeps the length of what is not in it.
     if response.body().is_end_stream() {
         return response;
     }
-    match armed.redactor().body(response.headers_mut()) {
+    match redactor.body(response.headers_mut()) {
         Some(rewrite) => {
-            response.map(|body| Rewriting::new(body, rewrite, Some(armed)).boxed_unsync())
+            response.map(|body| Rewriting::new(body, rewrite, Some(redactor)).boxed_unsync())
         }
         None => response,
     }
@@ -243,12 +265,12 @@ struct Rewriting {
     /// What follows the body, once the end of it was passed on.
     trailers: Option<HeaderMap>,
     /// What is taken out of the trailers, of an answer.
-    armed: Option<Arc<Armed>>,
+    redactor: Option<Arc<Redactor>>,
 }
 
 impl Rewriting {
-    fn new(body: Body, rewrite: Rewrite, armed: Option<Arc<Armed>>) -> Self {
-        Self { body, rewrite: Some(rewrite), rest: Bytes::new(), trailers: None, armed }
+    fn new(body: Body, rewrite: Rewrite, redactor: Option<Arc<Redactor>>) -> Self {
+        Self { body, rewrite: Some(rewrite), rest: Bytes::new(), trailers: None, redactor }
     }
 
     /// What the rewriting held back.
@@ -294,8 +316,8 @@ impl http_body::Body for Rewriting {
                 Ok(piece) => this.rest = piece,
                 Err(frame) => {
                     let Ok(mut trailers) = frame.into_trailers() else { continue };
-                    if let Some(armed) = &this.armed {
-                        armed.redactor().headers(&mut trailers);
+                    if let Some(redactor) = &this.redactor {
+                        redactor.headers(&mut trailers);
                     }
                     this.trailers = Some(trailers);
                     if let Some(last) = this.finish() {

@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use http::{HeaderName, header, request::Parts, uri::PathAndQuery};
@@ -15,6 +18,7 @@ use super::{
     credential::Held,
     host::HostPattern,
     path::{self, PathPattern},
+    redact::Redactor,
     source::{Source, SourceError, Sources},
 };
 use crate::{Name, Readings, policy::requests::Pattern};
@@ -59,6 +63,8 @@ pub struct Bound {
     ready: Option<Arc<Armed>>,
     /// What was fetched last.
     fetched: Mutex<Option<Arc<Armed>>>,
+    /// Whether nothing could be fetched the last time.
+    fails: AtomicBool,
     sources: Arc<Sources>,
 }
 
@@ -145,13 +151,29 @@ impl Active {
         if same { Found::One(bound) } else { Found::Unsafe(bound) }
     }
 
-    /// What the host has been given, or may have been, by any binding: it may say it anywhere.
-    pub fn given(&self, host: &Name) -> Vec<Arc<Armed>> {
+    /// What the answers of a host go through: it has been given all this, or may have been, by any
+    /// binding and by the one that is used now, and may say it anywhere.
+    pub fn redactor(&self, host: &Name, used: Option<&Arc<Armed>>) -> Option<Arc<Redactor>> {
+        let mut given = self.given(host);
+        given.retain(|other| used.is_none_or(|used| !Arc::ptr_eq(used, other)));
+        given.extend(used.cloned());
+        Redactor::of_all(given.iter().map(|armed| armed.redactor()))
+    }
+
+    fn given(&self, host: &Name) -> Vec<Arc<Armed>> {
         let exact = self.exact.get(host.as_str()).into_iter().flatten().copied();
         let mut all: Vec<_> = exact.chain(self.wildcards(host)).collect();
         all.sort_unstable();
         all.dedup();
         all.into_iter().filter_map(|at| self.bindings.get(at)?.given()).collect()
+    }
+
+    /// What is wrong with a secret that is at hand.
+    pub(super) fn unfit(&self) -> Option<String> {
+        self.bindings.iter().find_map(|bound| {
+            let unfit = bound.plan.check(&bound.inline()?).err()?;
+            Some(format!("binding {:?}: {unfit}", bound.name))
+        })
     }
 
     /// A bound host that would no longer be allowed, if `allows` decided.
@@ -223,6 +245,7 @@ impl Bound {
             credentials: held,
             ready: None,
             fetched: Mutex::default(),
+            fails: AtomicBool::new(false),
             sources: Arc::clone(sources),
         };
         if let Some(secrets) = bound.inline() {
@@ -255,9 +278,15 @@ impl Bound {
                 error,
             })?);
         }
+        self.plan.check(&secrets)?;
         let armed = Arc::new(Armed::new(&self.plan, &secrets)?);
         *self.fetched() = Some(Arc::clone(&armed));
         Ok(armed)
+    }
+
+    /// Whether it is new that its secrets cannot be had, or that they can.
+    pub fn turned(&self, fails: bool) -> bool {
+        self.fails.swap(fails, Relaxed) != fails
     }
 
     /// What requests got, or may have got, as far as it is at hand.

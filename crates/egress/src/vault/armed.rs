@@ -2,7 +2,11 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::{
+    Engine,
+    alphabet::STANDARD,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Uri, header,
     request::Parts,
@@ -14,13 +18,19 @@ use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 use super::{
     encode::{Encoding, Wiped},
     path,
-    patterns::{Hold, Overgrown, Patterns, Rewrite},
+    patterns::{Overgrown, Patterns, Rewrite},
     redact::Redactor,
 };
 
 /// How much longer the secrets may make the head of a request, and its body.
 const ROOM_IN_HEAD: usize = 64 << 10;
 const ROOM_IN_BODY: usize = 1 << 20;
+
+/// With the padding at its end, or without: servers take both.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// Headers in which no placeholder is looked for, beside all that begin with `proxy-auth` and
 /// `x-forwarded-`.
@@ -74,13 +84,20 @@ pub struct Armed {
     in_json: Arc<Patterns>,
     in_form: Arc<Patterns>,
     in_text: Arc<Patterns>,
-    redactor: Redactor,
+    redactor: Arc<Redactor>,
 }
 
 /// A secret that cannot stand where the binding puts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a secret for a header must have no line breaks and no other control characters")]
-pub struct Unfit;
+pub enum Unfit {
+    #[error("a secret for a header must have no line breaks and no other control characters")]
+    Header,
+    #[error(
+        "a secret for basic is user:password in base64, as `printf %s user:password | base64` \
+         prints it"
+    )]
+    Basic,
+}
 
 /// Why a request with this binding is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -99,13 +116,26 @@ impl From<InvalidUri> for Refused {
     }
 }
 
+impl Plan {
+    /// Whether secrets are what they are used as. Those that were kept before anybody asked are
+    /// used all the same.
+    pub(super) fn check(&self, secrets: &[Arc<SecretString>]) -> Result<(), Unfit> {
+        let is_fit = |injection: &Injection| {
+            let secret = secrets.get(injection.secret).map_or("", |secret| secret.expose_secret());
+            let unpacked = injection.scheme.unpacked(secret);
+            injection.scheme != AuthScheme::Basic || unpacked.is_some_and(|it| it.contains(&b':'))
+        };
+        if self.injections.iter().all(is_fit) { Ok(()) } else { Err(Unfit::Basic) }
+    }
+}
+
 impl Armed {
     pub(super) fn new(plan: &Plan, secrets: &[Arc<SecretString>]) -> Result<Self, Unfit> {
         let secret = |at: usize| secrets.get(at).map_or("", |secret| secret.expose_secret());
         let mut injected = Vec::with_capacity(plan.injections.len());
         for injection in &plan.injections {
             let value = injection.scheme.render(secret(injection.secret));
-            HeaderValue::from_bytes(&value).map_err(|_| Unfit)?;
+            HeaderValue::from_bytes(&value).map_err(|_| Unfit::Header)?;
             injected.push((injection.header.clone(), value));
         }
         let of = |place: Place, encoding: Encoding| {
@@ -121,7 +151,7 @@ impl Armed {
                 && HeaderValue::from_str(secret(stand.secret)).is_err()
         });
         if unfit {
-            return Err(Unfit);
+            return Err(Unfit::Header);
         }
         Ok(Self {
             in_path: of(Place::Path, Encoding::Percent),
@@ -130,7 +160,10 @@ impl Armed {
             in_json: Arc::new(of(Place::Body, Encoding::Json)),
             in_form: Arc::new(of(Place::Body, Encoding::Form)),
             in_text: Arc::new(of(Place::Body, Encoding::Raw)),
-            redactor: Redactor::new(secrets.iter().map(|secret| secret.expose_secret()), plan),
+            redactor: Arc::new(Redactor::new(
+                secrets.iter().map(|secret| secret.expose_secret()),
+                plan,
+            )),
             injected,
         })
     }
@@ -161,7 +194,7 @@ impl Armed {
         Ok(self.body(&mut parts.headers))
     }
 
-    pub fn redactor(&self) -> &Redactor {
+    pub fn redactor(&self) -> &Arc<Redactor> {
         &self.redactor
     }
 
@@ -201,7 +234,7 @@ impl Armed {
             return None;
         }
         let length = take_length(headers);
-        Some(Rewrite::new(Arc::clone(patterns), Hold::Beginnings, ROOM_IN_BODY, length))
+        Some(Rewrite::new(Arc::clone(patterns), ROOM_IN_BODY, length))
     }
 }
 
@@ -223,7 +256,7 @@ impl AuthScheme {
         if self != Self::Basic {
             return None;
         }
-        STANDARD.decode(secret).ok().map(Zeroizing::new)
+        BASE64.decode(secret).ok().map(Zeroizing::new)
     }
 }
 

@@ -117,6 +117,9 @@ fn auth(auth: CredentialAuth) -> Result<CredentialAuth, String> {
             credential: credential(of)?,
             substitutions: substituted(substitutions)?,
         },
+        CredentialAuth::ApiKey { name, .. } if name.trim().is_empty() => {
+            return Err("apiKey needs a name: that of the header".to_owned());
+        }
         CredentialAuth::ApiKey { name, credential: of, substitutions } => CredentialAuth::ApiKey {
             name: header(&name)?,
             credential: credential(of)?,
@@ -245,6 +248,10 @@ mod tests {
             (at(json!({"hosts": ["a.b"], "paths": ["x"]})), "begins with /"),
             (with(header("Host")), "holds no credential"),
             (with(header("X Key")), "not the name of a header"),
+            (
+                with(json!({"type": "apiKey", "credential": "c"})),
+                "binding \"b\": apiKey needs a name",
+            ),
             (with(json!({"type": "bearer", "credential": ""})), "credential"),
             (with(json!({"type": "customHeaders", "headers": []})), "1 to 32 headers"),
             (

@@ -40,66 +40,6 @@ impl Encoding {
     }
 }
 
-/// A secret in all ways in which servers write it inside a JSON string: the least they must escape,
-/// with slashes, with what has a meaning in HTML, in ASCII alone, and inside a string once more.
-pub(super) fn json_forms(secret: &str) -> Vec<Wiped> {
-    let least = json(secret);
-    let Ok(least) = std::str::from_utf8(&least) else { return Vec::new() };
-    let ways: [fn(char) -> Written; 6] = [
-        |_| Written::Plain,
-        |c| if c == '/' { Written::Slash } else { Written::Plain },
-        |c| if "<>&\u{2028}\u{2029}".contains(c) { Written::Lower } else { Written::Plain },
-        |c| if c.is_ascii() { Written::Plain } else { Written::Lower },
-        |c| match c {
-            '/' => Written::Slash,
-            c if c.is_ascii() => Written::Plain,
-            _ => Written::Lower,
-        },
-        |c| if "<>&'+`".contains(c) || !c.is_ascii() { Written::Upper } else { Written::Plain },
-    ];
-    let mut forms = Vec::new();
-    for way in ways {
-        let once = escaped(least, way);
-        let twice = std::str::from_utf8(&once).map(json);
-        let nested = twice.as_ref().ok().and_then(|twice| std::str::from_utf8(twice).ok());
-        forms.extend(nested.map(|nested| escaped(nested, way)));
-        forms.extend(twice.ok());
-        forms.push(once);
-    }
-    forms
-}
-
-/// How a character is written.
-enum Written {
-    Plain,
-    Slash,
-    Lower,
-    Upper,
-}
-
-fn escaped(text: &str, way: fn(char) -> Written) -> Wiped {
-    let mut out = Zeroizing::new(Vec::with_capacity(text.len() * 6));
-    for c in text.chars() {
-        let mut units = [0; 2];
-        let units = c.encode_utf16(&mut units);
-        match way(c) {
-            Written::Plain => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-            Written::Slash => out.extend_from_slice(b"\\/"),
-            Written::Lower => {
-                for unit in units {
-                    out.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
-                }
-            }
-            Written::Upper => {
-                for unit in units {
-                    out.extend_from_slice(format!("\\u{unit:04X}").as_bytes());
-                }
-            }
-        }
-    }
-    out
-}
-
 /// With room for all of it from the beginning, so that no part is left behind by growing.
 fn collect<'a>(room: usize, parts: impl Iterator<Item = &'a str>) -> Wiped {
     let mut text = Zeroizing::new(Vec::with_capacity(room));

@@ -1,19 +1,19 @@
 //! Finds and replaces texts while they stream by, wherever the pieces are cut.
 //!
 //! One pass from left to right: at a position the longest text wins, and what was put in is not
-//! looked at again. What is held back of a piece is the beginning of something, or, where the texts
-//! are secret, does not depend on them.
+//! looked at again. What is held back of a piece is the beginning of something, or, where secrets
+//! are looked for, does not depend on them.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use bytes::Bytes;
 
-use super::encode::Wiped;
+use super::{encode::Wiped, spellings::Spellings};
 
 /// About what becomes of a piece at once.
 const STEP: usize = 64 << 10;
-/// What is held back blindly is a multiple of this.
-const HELD: usize = 256;
+/// What is put in the place of a secret.
+pub(super) const REDACTED: &[u8] = b"[REDACTED]";
 
 /// Texts to find, each with what to put in its place.
 pub(super) struct Patterns {
@@ -38,24 +38,22 @@ enum Begins {
 #[error("the secrets that were put in are too long together")]
 pub struct Overgrown;
 
-/// A body on its way through a set of texts.
+/// A body on its way, in which texts or secrets are looked for.
 pub struct Rewrite {
-    patterns: Arc<Patterns>,
-    hold: Hold,
+    sought: Sought,
     held: Vec<u8>,
     /// How much longer the whole may become.
     room: usize,
     length: Option<u64>,
 }
 
-/// What is held back of a piece until more comes or the body ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hold {
-    /// What may be the beginning of a text. Whoever sees the pieces learns how the texts begin.
-    Beginnings,
-    /// As much as the longest text may need, whatever it says, but nothing before the end of a line:
-    /// events are passed on when they come.
-    Blindly,
+/// What is looked for, which says what is held back of a piece until more comes or the body ends.
+enum Sought {
+    /// What may be the beginning of a text is held back. Whoever sees the pieces learns how the
+    /// texts begin.
+    Texts(Arc<Patterns>),
+    /// See [`Spellings::blind`].
+    Secrets(Arc<Spellings>),
 }
 
 /// What is at a position.
@@ -64,15 +62,6 @@ enum Sight<'a> {
     Match(&'a Pattern),
     /// The text ends before that can be said.
     Perhaps,
-}
-
-/// How far a text is gone through.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Until {
-    /// To where something begins that may go on.
-    Beginning,
-    /// To a position before which everything can be decided.
-    Position(usize),
 }
 
 impl Patterns {
@@ -93,11 +82,6 @@ impl Patterns {
         self.all.is_empty()
     }
 
-    /// Whether any of them is in a whole text.
-    pub(super) fn has(&self, text: &[u8]) -> bool {
-        matches!(self.replace(text, &mut { usize::MAX }), Ok(Cow::Owned(_)) | Err(Overgrown))
-    }
-
     /// Replaces in a whole text, which takes from `room` what it becomes longer by.
     pub(super) fn replace<'t>(
         &self,
@@ -105,34 +89,22 @@ impl Patterns {
         room: &mut usize,
     ) -> Result<Cow<'t, [u8]>, Overgrown> {
         let mut out = None;
-        let end = self.run(text, Until::Position(text.len()), room, &mut out)?;
-        let rest = text.get(end.copied..).unwrap_or_default();
-        Ok(match out {
-            None => Cow::Borrowed(text),
-            Some(mut out) => {
-                out.extend_from_slice(rest);
-                Cow::Owned(out)
-            }
-        })
+        let end = self.run(text, true, room, &mut out)?;
+        Ok(end.whole(text, out))
     }
 
-    /// Goes through the text as far as it can be decided. What lies between the ends of the answer
-    /// is yet to be copied; what follows is undecided.
+    /// Goes through the text as far as it can be decided, which is all of it if it is `over`.
     fn run(
         &self,
         text: &[u8],
-        until: Until,
+        over: bool,
         room: &mut usize,
         out: &mut Option<Vec<u8>>,
     ) -> Result<End, Overgrown> {
         let (mut copied, mut at) = (0, 0);
-        let limit = match until {
-            Until::Beginning => text.len(),
-            Until::Position(limit) => limit,
-        };
-        while let Some(found) = self.begins.next(text, at).filter(|found| *found < limit) {
+        while let Some(found) = self.begins.next(text, at) {
             let rest = text.get(found..).unwrap_or_default();
-            match self.look(rest, until) {
+            match self.look(rest, over) {
                 Sight::Nothing => at = found + 1,
                 Sight::Perhaps => return Ok(End { copied, decided: found }),
                 Sight::Match(pattern) => {
@@ -146,18 +118,7 @@ impl Patterns {
                 }
             }
         }
-        Ok(End { copied, decided: limit.max(copied) })
-    }
-
-    /// Where the last part of a text begins that must be held back so that nobody learns what is
-    /// looked for.
-    fn blind(&self, text: &[u8]) -> usize {
-        // Rounded, so that even the length is not told exactly.
-        let longest = self.all.first().map_or(0, |pattern| pattern.find.len());
-        let far = text.len().saturating_sub(longest.next_multiple_of(HELD));
-        let spans_lines = self.all.iter().any(|pattern| pattern.find.contains(&b'\n'));
-        let line = if spans_lines { None } else { memchr::memrchr(b'\n', text) };
-        line.map_or(far, |line| far.max(line + 1))
+        Ok(End { copied, decided: text.len() })
     }
 
     /// How much longer a text of this length can become.
@@ -169,12 +130,12 @@ impl Patterns {
         self.all.iter().map(of).max().unwrap_or(0)
     }
 
-    fn look(&self, rest: &[u8], until: Until) -> Sight<'_> {
+    fn look(&self, rest: &[u8], over: bool) -> Sight<'_> {
         for pattern in &self.all {
             if rest.starts_with(&pattern.find) {
                 return Sight::Match(pattern);
             }
-            if until == Until::Beginning && pattern.find.starts_with(rest) {
+            if !over && pattern.find.starts_with(rest) {
                 return Sight::Perhaps;
             }
         }
@@ -182,9 +143,37 @@ impl Patterns {
     }
 }
 
+/// How far a text was gone through. What lies between is yet to be copied.
 struct End {
     copied: usize,
     decided: usize,
+}
+
+impl End {
+    /// The whole of a text that was gone through.
+    fn whole(self, text: &[u8], out: Option<Vec<u8>>) -> Cow<'_, [u8]> {
+        let Some(mut out) = out else { return Cow::Borrowed(text) };
+        out.extend_from_slice(text.get(self.copied..).unwrap_or_default());
+        Cow::Owned(out)
+    }
+}
+
+/// Takes the secrets out of a whole text.
+pub(super) fn redacted<'t>(secrets: &Spellings, text: &'t [u8]) -> Cow<'t, [u8]> {
+    let mut out = None;
+    redact(secrets, text, text.len(), &mut out).whole(text, out)
+}
+
+/// Takes out the secrets that begin before a position, before which all can be decided.
+fn redact(secrets: &Spellings, text: &[u8], limit: usize, out: &mut Option<Vec<u8>>) -> End {
+    let mut copied = 0;
+    for found in secrets.find(text, limit) {
+        let out = out.get_or_insert_with(|| Vec::with_capacity(text.len()));
+        out.extend_from_slice(text.get(copied..found.start).unwrap_or_default());
+        out.extend_from_slice(REDACTED);
+        copied = found.end;
+    }
+    End { copied, decided: limit.max(copied) }
 }
 
 impl Begins {
@@ -225,13 +214,12 @@ impl Rewrite {
     /// [`Rewrite::whole`] and sent with its new length: some servers take no body without one.
     pub const WHOLE: u64 = 1 << 20;
 
-    pub(super) fn new(
-        patterns: Arc<Patterns>,
-        hold: Hold,
-        room: usize,
-        length: Option<u64>,
-    ) -> Self {
-        Self { patterns, hold, held: Vec::new(), room, length }
+    pub(super) fn new(patterns: Arc<Patterns>, room: usize, length: Option<u64>) -> Self {
+        Self { sought: Sought::Texts(patterns), held: Vec::new(), room, length }
+    }
+
+    pub(super) fn redacting(secrets: Arc<Spellings>, length: Option<u64>) -> Self {
+        Self { sought: Sought::Secrets(secrets), held: Vec::new(), room: 0, length }
     }
 
     /// How long the body was announced to be, before anything is replaced.
@@ -241,10 +229,10 @@ impl Rewrite {
 
     /// How much to push at once, so that little is in memory of what that becomes.
     pub fn step(&self) -> usize {
-        match self.hold {
-            Hold::Beginnings => (STEP / (1 + self.patterns.growth(STEP) / STEP)).max(1),
+        match &self.sought {
+            Sought::Texts(texts) => (STEP / (1 + texts.growth(STEP) / STEP)).max(1),
             // What is put in is short.
-            Hold::Blindly => usize::MAX,
+            Sought::Secrets(_) => usize::MAX,
         }
     }
 
@@ -252,17 +240,17 @@ impl Rewrite {
     pub fn needs(&self) -> Option<usize> {
         let length = self.length.filter(|length| *length <= Self::WHOLE)?;
         let length = usize::try_from(length).ok()?;
-        Some(length + self.patterns.growth(length).min(self.room))
+        let growth = match &self.sought {
+            Sought::Texts(texts) => texts.growth(length).min(self.room),
+            Sought::Secrets(_) => length.saturating_mul(REDACTED.len()),
+        };
+        Some(length + growth)
     }
 
     /// Takes the next piece and gives what can be passed on.
     pub fn push(&mut self, piece: Bytes) -> Result<Bytes, Overgrown> {
         let text = self.after_held(piece);
-        let until = match self.hold {
-            Hold::Beginnings => Until::Beginning,
-            Hold::Blindly => Until::Position(self.patterns.blind(&text)),
-        };
-        self.take(&text, until)
+        self.take(&text, false)
     }
 
     /// Gives what was held back: the body is over.
@@ -273,7 +261,7 @@ impl Rewrite {
     /// Takes a whole body.
     pub fn whole(mut self, body: Bytes) -> Result<Bytes, Overgrown> {
         let text = self.after_held(body);
-        self.take(&text, Until::Position(text.len()))
+        self.take(&text, true)
     }
 
     fn after_held(&mut self, piece: Bytes) -> Bytes {
@@ -285,9 +273,15 @@ impl Rewrite {
         Bytes::from(text)
     }
 
-    fn take(&mut self, text: &Bytes, until: Until) -> Result<Bytes, Overgrown> {
+    fn take(&mut self, text: &Bytes, over: bool) -> Result<Bytes, Overgrown> {
         let mut out = None;
-        let end = self.patterns.run(text, until, &mut self.room, &mut out)?;
+        let end = match &self.sought {
+            Sought::Texts(texts) => texts.run(text, over, &mut self.room, &mut out)?,
+            Sought::Secrets(secrets) => {
+                let limit = if over { text.len() } else { secrets.blind(text) };
+                redact(secrets, text, limit, &mut out)
+            }
+        };
         self.held.extend_from_slice(text.get(end.decided..).unwrap_or_default());
         // Where nothing was replaced the piece goes on as it came, without a copy.
         let Some(mut out) = out else { return Ok(text.slice(..end.decided)) };
@@ -305,7 +299,7 @@ pub fn rewrite<'a>(
     let wiped = |text: &[u8]| Wiped::new(text.to_vec());
     let pairs = pairs.iter().map(|(find, put)| (wiped(find), wiped(put)));
     let patterns = Arc::new(Patterns::new(pairs));
-    let mut rewrite = Rewrite::new(patterns, Hold::Beginnings, usize::MAX, None);
+    let mut rewrite = Rewrite::new(patterns, usize::MAX, None);
     let mut out = Vec::new();
     for piece in pieces {
         out.extend_from_slice(&rewrite.push(Bytes::copy_from_slice(piece))?);

@@ -3,51 +3,54 @@
 use std::{borrow::Cow, sync::Arc};
 
 use http::{HeaderMap, HeaderValue};
-use secrecy::zeroize::Zeroizing;
 
 use super::{
     armed::{self, Plan},
-    encode::{Encoding, Wiped, json_forms},
-    patterns::{Hold, Patterns, Rewrite},
+    encode::Wiped,
+    patterns::{Rewrite, redacted},
+    spellings::Spellings,
 };
 
-const REDACTED: &[u8] = b"[REDACTED]";
 /// Shorter texts are found everywhere by chance.
 const TELLING: usize = 6;
 
-/// The secrets of one binding in every form in which it sends them, to be taken out of answers.
+/// The secrets of bindings, to be taken out of answers however they are spelt there.
 #[derive(Debug)]
 pub struct Redactor {
-    patterns: Arc<Patterns>,
+    secrets: Arc<Spellings>,
     /// The same in small letters, as the names of headers are.
-    in_names: Patterns,
+    in_names: Spellings,
 }
 
 impl Redactor {
     pub(super) fn new<'a>(secrets: impl Iterator<Item = &'a str>, plan: &Plan) -> Self {
-        let mut forms = Vec::new();
+        let mut all: Vec<Wiped> = Vec::new();
         for (at, secret) in secrets.enumerate() {
-            written(secret, &mut forms);
+            all.push(Wiped::new(secret.as_bytes().to_vec()));
             let rendered = plan.injections.iter().filter(|injection| injection.secret == at);
-            for injection in rendered {
-                forms.push(injection.scheme.render(secret));
-                let Some(unpacked) = injection.scheme.unpacked(secret) else { continue };
-                if let Ok(text) = std::str::from_utf8(&unpacked) {
-                    written(text, &mut forms);
-                    if let Some(alone) = alone(text) {
-                        written(alone, &mut forms);
-                    }
+            for unpacked in rendered.filter_map(|injection| injection.scheme.unpacked(secret)) {
+                if let Some(alone) = alone(&unpacked) {
+                    all.push(Wiped::new(alone.to_vec()));
                 }
-                forms.push(unpacked);
+                all.push(unpacked);
             }
         }
-        let put = || Zeroizing::new(REDACTED.to_vec());
-        let in_names = forms.iter().filter(|form| form.len() >= TELLING);
-        let in_names = in_names.map(|form| (Zeroizing::new(form.to_ascii_lowercase()), put()));
-        Self {
-            in_names: Patterns::new(in_names),
-            patterns: Arc::new(Patterns::new(forms.into_iter().map(|form| (form, put())))),
+        let telling = all.iter().filter(|secret| secret.len() >= TELLING);
+        let lower: Vec<_> = telling.map(|one| Wiped::new(one.to_ascii_lowercase())).collect();
+        let spellings = |all: &[Wiped]| Spellings::new(all.iter().map(|secret| secret.as_slice()));
+        Self { secrets: Arc::new(spellings(&all)), in_names: spellings(&lower) }
+    }
+
+    /// One for the secrets of several. Of two that begin together the longer one goes.
+    pub(super) fn of_all<'a>(all: impl Iterator<Item = &'a Arc<Self>>) -> Option<Arc<Self>> {
+        let all: Vec<_> = all.collect();
+        if let [one] = all.as_slice() {
+            return Some(Arc::clone(one));
         }
+        let secrets = Spellings::of_all(all.iter().map(|one| &*one.secrets));
+        let in_names = Spellings::of_all(all.iter().map(|one| &one.in_names));
+        let all = Self { secrets: Arc::new(secrets), in_names };
+        (!all.secrets.is_empty()).then(|| Arc::new(all))
     }
 
     /// Goes through the headers of an answer, or through its trailers. Repeated headers stay so.
@@ -55,7 +58,7 @@ impl Redactor {
     pub fn headers(&self, headers: &mut HeaderMap) {
         let told: Vec<_> = headers
             .keys()
-            .filter(|name| self.in_names.has(name.as_str().as_bytes()))
+            .filter(|name| self.in_names.is_in(name.as_str().as_bytes()))
             .cloned()
             .collect();
         for name in told {
@@ -72,13 +75,12 @@ impl Redactor {
 
     /// Whether a text has a secret.
     pub fn finds(&self, text: &[u8]) -> bool {
-        self.patterns.has(text)
+        self.secrets.is_in(text)
     }
 
     /// Goes through a whole text.
     fn text<'t>(&self, text: &'t [u8]) -> Cow<'t, [u8]> {
-        // Without a bound on its growth nothing is refused.
-        self.patterns.replace(text, &mut { usize::MAX }).unwrap_or(Cow::Borrowed(REDACTED))
+        redacted(&self.secrets, text)
     }
 
     /// What the body of an answer with these headers goes through, if it has one. What is compressed
@@ -87,46 +89,22 @@ impl Redactor {
     ///
     /// [`Armed::request`]: super::Armed::request
     pub fn body(&self, headers: &mut HeaderMap) -> Option<Rewrite> {
-        if self.patterns.is_empty() || armed::length(headers) == Some(0) {
+        if self.secrets.is_empty() || armed::length(headers) == Some(0) {
             return None;
         }
         let length = armed::take_length(headers);
         // The sandbox sees in what pieces the answer comes.
-        Some(Rewrite::new(Arc::clone(&self.patterns), Hold::Blindly, usize::MAX, length))
+        Some(Rewrite::redacting(Arc::clone(&self.secrets), length))
     }
-}
-
-/// A secret in every form in which it may come back.
-fn written(secret: &str, forms: &mut Vec<Wiped>) {
-    for encoding in [Encoding::Raw, Encoding::Percent, Encoding::Form] {
-        forms.push(encoding.apply(secret));
-    }
-    forms.push(lower(&Encoding::Percent.apply(secret)));
-    forms.push(lower(&Encoding::Form.apply(secret)));
-    forms.extend(json_forms(secret));
 }
 
 /// What is secret of a user and a password: the password, or else a user who has none.
-fn alone(text: &str) -> Option<&str> {
-    let (user, password) = text.split_once(':')?;
-    let stands_for_none = password.len() < TELLING || password == "x-oauth-basic";
+fn alone(text: &[u8]) -> Option<&[u8]> {
+    let colon = text.iter().position(|byte| *byte == b':')?;
+    let (user, password) = (text.get(..colon)?, text.get(colon + 1..)?);
+    let stands_for_none = password.len() < TELLING || password == b"x-oauth-basic";
     let alone = if stands_for_none { user } else { password };
     (alone.len() >= TELLING).then_some(alone)
-}
-
-/// The same with `%2f` instead of `%2F`; letters that stand for themselves stay as they are.
-fn lower(percent: &Wiped) -> Wiped {
-    let mut text = percent.clone();
-    let mut escaped = 0;
-    for byte in text.iter_mut() {
-        if *byte == b'%' {
-            escaped = 2;
-        } else if escaped > 0 {
-            escaped -= 1;
-            byte.make_ascii_lowercase();
-        }
-    }
-    text
 }
 
 #[cfg(test)]
@@ -136,7 +114,10 @@ mod tests {
     use http::header;
 
     use super::{
-        super::armed::{AuthScheme, Injection},
+        super::{
+            armed::{AuthScheme, Injection},
+            patterns::REDACTED,
+        },
         *,
     };
 
@@ -151,9 +132,9 @@ mod tests {
     #[test]
     fn every_form_of_a_secret_is_taken_out() {
         let redactor = redactor("p/ss \"w\"", AuthScheme::Bearer);
+        assert_eq!(&*redactor.text(b"Bearer p/ss \"w\"!"), b"Bearer [REDACTED]!");
         for text in [
             "p/ss \"w\"",
-            "Bearer p/ss \"w\"",
             "p%2Fss%20%22w%22",
             "p%2fss%20%22w%22",
             "p%2Fss+%22w%22",
@@ -169,7 +150,7 @@ mod tests {
     fn user_and_password_of_a_basic_secret_are_taken_out() {
         let redactor = redactor("dXNlcjpodW50ZXIy", AuthScheme::Basic);
         assert_eq!(&*redactor.text(b"you are user:hunter2!"), b"you are [REDACTED]!");
-        assert_eq!(&*redactor.text(b"Basic dXNlcjpodW50ZXIy"), REDACTED);
+        assert_eq!(&*redactor.text(b"Basic dXNlcjpodW50ZXIy"), b"Basic [REDACTED]");
     }
 
     #[test]

@@ -1,10 +1,21 @@
+use std::sync::Mutex;
+
 use http_body_util::StreamBody;
 use serde_json::{from_value, json};
+use tracing::{Event, Level, Metadata, Subscriber, field::Field, span};
 
 use super::*;
-use crate::{Name, vault::Scope};
+use crate::{
+    Name,
+    vault::{Scope, Sources},
+};
 
 fn credentials() -> Credentials {
+    at(443, Scheme::Https)
+}
+
+/// At a port of the host.
+fn at(port: u16, scheme: Scheme) -> Credentials {
     let vault = Vault::new(Arc::default());
     let substitution = json!({"credential": "c", "placeholder": "__KEY__", "in": ["body"]});
     let request = json!({
@@ -17,7 +28,7 @@ fn credentials() -> Credentials {
     });
     vault.create(from_value(request).unwrap(), Scope::Hosts, |_| true).unwrap();
     let name = Name::parse("a.example.com").unwrap();
-    let host = Host { name, port: 443, scheme: Scheme::Https };
+    let host = Host { name, port, scheme };
     Credentials::new(SandboxId::random(), Arc::new(vault), host, Arc::new(|_, _| {}))
 }
 
@@ -74,4 +85,107 @@ async fn a_secret_is_taken_out_wherever_its_host_says_it() {
     let response = finish(Response::new(full(b"it was hunter2".to_vec())));
     let said = response.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(said, "it was [REDACTED]");
+}
+
+#[tokio::test]
+async fn at_other_ports_nothing_is_given_and_secrets_are_taken_out_all_the_same() {
+    for (port, scheme) in
+        [(8443, Scheme::Https), (80, Scheme::Https), (443, Scheme::Http), (8080, Scheme::Http)]
+    {
+        let credentials = at(port, scheme);
+        let request = post(7, full(b"__KEY__".to_vec()));
+        let (request, finish) = credentials.treat(request).await.unwrap();
+        let sent = request.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(sent, "__KEY__", "{port}");
+        let response = finish(Response::new(full(b"it was hunter2".to_vec())));
+        let said = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(said, "it was [REDACTED]", "{port}");
+    }
+}
+
+#[tokio::test]
+async fn of_a_secret_that_has_another_in_it_nothing_is_shown() {
+    let vault = Vault::new(Arc::default());
+    let binding = |name: &str, path: &str| {
+        json!({
+            "name": name,
+            "match": {"hosts": ["a.example.com"], "paths": [path]},
+            "auth": {"type": "bearer", "credential": name},
+        })
+    };
+    let request = json!({
+        "credentials": [
+            {"name": "a", "source": {"value": "inner-4242"}},
+            {"name": "z", "source": {"value": "outer-inner-4242-tail-9999"}},
+        ],
+        "bindings": [binding("a", "/a"), binding("z", "/z")],
+    });
+    vault.create(from_value(request).unwrap(), Scope::Hosts, |_| true).unwrap();
+    let credentials = Credentials { vault: Arc::new(vault), ..credentials() };
+    for path in ["/a", "/z", "/other"] {
+        let request = Request::get(path).body(full(Vec::new())).unwrap();
+        let (_, finish) = credentials.treat(request).await.unwrap();
+        let said = b"outer-inner-4242-tail-9999 inner-4242".to_vec();
+        let said = finish(Response::new(full(said))).into_body().collect().await.unwrap();
+        assert_eq!(said.to_bytes(), "[REDACTED] [REDACTED]", "{path}");
+    }
+}
+
+/// Hears what is said aloud.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Heard {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut said = String::new();
+        event.record(&mut |field: &Field, value: &dyn fmt::Debug| {
+            if field.name() == "message" {
+                said = format!("{value:?}");
+            }
+        });
+        self.0.lock().unwrap().push(said);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[tokio::test]
+async fn that_a_credential_cannot_be_had_is_said_once_and_so_is_that_it_can_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let sources = Sources::default().with_directory(directory.path().into());
+    let vault = Vault::new(Arc::new(sources));
+    let request = json!({
+        "credentials": [{"name": "c", "source": {"type": "file", "path": "key"}}],
+        "bindings": [{
+            "name": "b",
+            "match": {"hosts": ["a.example.com"]},
+            "auth": {"type": "bearer", "credential": "c"},
+        }],
+    });
+    vault.create(from_value(request).unwrap(), Scope::Hosts, |_| true).unwrap();
+    let credentials = Credentials { vault: Arc::new(vault), ..credentials() };
+    let heard = Heard::default();
+    let _guard = tracing::subscriber::set_default(heard.clone());
+    let ask = async |times: usize, works: bool| {
+        for _ in 0..times {
+            assert_eq!(credentials.treat(post(0, full(Vec::new()))).await.is_ok(), works);
+        }
+        std::mem::take(&mut *heard.0.lock().unwrap())
+    };
+    assert_eq!(ask(5, false).await, ["a credential cannot be had"]);
+    osb_sys::fs::write(directory.path().join("key"), "hunter2").unwrap();
+    assert_eq!(ask(5, true).await, ["a credential can be had again"]);
+    osb_sys::fs::remove_file(directory.path().join("key")).unwrap();
+    assert_eq!(ask(5, false).await, ["a credential cannot be had"]);
 }

@@ -92,7 +92,7 @@ fn a_secret_that_makes_another_path_is_not_sent() {
 #[test]
 fn a_secret_with_a_line_break_is_never_put_into_a_header() {
     let plan = Plan { substitutions: vec![stand("p", &[Place::Header], 0)], ..Plan::default() };
-    assert_eq!(Armed::new(&plan, &secrets(&["a\r\nb"])).unwrap_err(), Unfit);
+    assert_eq!(Armed::new(&plan, &secrets(&["a\r\nb"])).unwrap_err(), Unfit::Header);
     let plan = Plan { substitutions: vec![stand("p", &[Place::Body], 0)], ..Plan::default() };
     assert!(Armed::new(&plan, &secrets(&["a\r\nb"])).is_ok());
 }
