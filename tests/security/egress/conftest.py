@@ -13,12 +13,12 @@ from internet import Internet, inside, ip
 from opensandbox import SandboxSync
 from opensandbox.config import ConnectionConfigSync
 from opensandbox.models.sandboxes import NetworkPolicy, NetworkRule
-from peers import Certificates, certificates, peer
+from peers import Certificates, certificates, elsewhere, peer
 from served import Server, serving
 from ways import Inmate
 from witness import Witness, witness
 
-__all__ = ["certificates", "create", "log", "peer", "policy", "world"]
+__all__ = ["certificates", "create", "elsewhere", "log", "peer", "policy", "world"]
 
 #: What the sandbox that most tests share may reach.
 ALLOWED = ("a.example.com", "*.wild.example.com")

@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ from internet import OTHER, Internet, inside
 GOOD, IMPOSTOR, EXPIRED, NAMESAKE = (
     f"{name}.example.com" for name in ("peer", "impostor", "expired", "namesake")
 )
+#: Another port of theirs.
+ELSEWHERE = 8443
 
 
 @dataclass
@@ -86,6 +88,10 @@ class Echo(http.server.BaseHTTPRequestHandler):
             "whole": [secret],
             "split": [secret[:5], secret[5:9], secret[9:]],
             "encoded": [urllib.parse.quote(secret, safe="")],
+            "quoted": [urllib.parse.quote(secret)],
+            "twice": [urllib.parse.quote(urllib.parse.quote(secret, safe=""), safe="")],
+            "escaped": ["".join(f"\\u{ord(letter):04x}" for letter in secret)],
+            "page": [secret.replace("/", "&#x2F;").replace("+", "&#43;").replace("=", "&equals;")],
         }
         parts = parts.get(kind, [f"{self.path} {body.decode()}"])
         self.send_header("Transfer-Encoding", "chunked")
@@ -103,11 +109,26 @@ class Echo(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Pieces(Echo):
+    """Repeats what it is sent, each piece when it comes."""
+
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        while size := int(self.rfile.readline(), 16):
+            piece = self.rfile.read(size)
+            self.rfile.readline()
+            self.wfile.write(f"{size:x}\r\n".encode() + piece + b"\r\n")
+        self.rfile.readline()
+        self.wfile.write(b"0\r\n\r\n")
+
+
 class Peer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, certificates: Certificates) -> None:
-        super().__init__((OTHER, 443), Echo)
+    def __init__(self, certificates: Certificates, port: int = 443) -> None:
+        super().__init__((OTHER, port), Echo)
         self.seen: list[tuple[str, dict[str, str], bytes]] = []
         #: The names in the handshakes that came.
         self.asked: list[str | None] = []
@@ -129,11 +150,21 @@ class Peer(http.server.ThreadingHTTPServer):
         pass
 
 
+def serving(world: Internet, server: Callable[[], Peer]) -> Iterator[Peer]:
+    with inside(world.away):
+        made = server()
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
 @pytest.fixture(scope="session")
 def peer(world: Internet, certificates: Certificates) -> Iterator[Peer]:
-    with inside(world.away):
-        server = Peer(certificates)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    yield from serving(world, lambda: Peer(certificates))
+
+
+@pytest.fixture
+def elsewhere(world: Internet, certificates: Certificates) -> Iterator[Peer]:
+    """The same host at another port."""
+    yield from serving(world, lambda: Peer(certificates, ELSEWHERE))

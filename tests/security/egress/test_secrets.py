@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import urllib.parse
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 
 import pytest
 from internet import OTHER
-from opensandbox.models.sandboxes import CredentialProxyConfig
-from peers import EXPIRED, GOOD, IMPOSTOR, NAMESAKE, Peer
+from opensandbox.models.sandboxes import PVC, CredentialProxyConfig, NetworkPolicy, NetworkRule, Volume
+from peers import ELSEWHERE, EXPIRED, GOOD, IMPOSTOR, NAMESAKE, Echo, Peer, Pieces
 from served import Server, wait_for
 from ways import Inmate, search
 from witness import Witness
 
 SECRET = "correct/horse+battery=staple-31337"
+#: Where, and how, a host repeats it.
+PLACES = [
+    *("headers", "whole", "split", "trailers", "redirect"),
+    *("encoded", "quoted", "twice", "escaped", "page"),
+]
 #: What the program inside has instead of it.
 PLACEHOLDER = "__PEER_TOKEN__"
 HOSTS = [GOOD, IMPOSTOR, EXPIRED, NAMESAKE]
+#: A vault with the secret for one host, whatever is asked of it.
+VAULT = {
+    "credentials": [{"name": "t", "source": {"value": SECRET}}],
+    "bindings": [{"name": "b", "match": {"hosts": [GOOD]}, "auth": {"type": "bearer", "credential": "t"}}],
+}
+#: Where programs look for authorities, and where those of a sandbox are installed.
+SYSTEM = "/etc/ssl/certs/ca-certificates.crt"
+OURS = "/opt/opensandbox"
+BUNDLES = ("mitmproxy-ca-cert.pem", "merged-ca-certificates.pem")
 
 
 @pytest.fixture
@@ -31,6 +47,62 @@ def holder(inmate: Callable[..., Inmate], peer: Peer) -> Inmate:
         bindings=[{"name": "b", "match": {"hosts": HOSTS, "paths": ["/bound/*"]}, "auth": auth}],
     )
     return made
+
+
+@pytest.fixture
+def ruled(inmate: Callable[..., Inmate], peer: Peer, server: Server) -> Inmate:
+    """A sandbox with a secret for a host, at another port of which a rule is about requests."""
+    made = inmate(GOOD, credential_proxy=CredentialProxyConfig(enabled=True))
+    places = [{"credential": "t", "placeholder": PLACEHOLDER, "in": ["query", "header"]}]
+    auth = {"type": "bearer", "credential": "t", "substitutions": places}
+    made.sandbox.credential_vault.create(
+        credentials=VAULT["credentials"], bindings=[{"name": "b", "match": {"hosts": [GOOD]}, "auth": auth}]
+    )
+    rules = [
+        {"action": "allow", "target": GOOD, "ports": [ELSEWHERE], "methods": ["GET"]},
+        {"action": "allow", "target": GOOD},
+    ]
+    policy = {"defaultAction": "deny", "egress": rules}
+    answer = server.call("PUT", f"/v1/sandboxes/{made.sandbox.id}/networkpolicy", policy)
+    assert answer.status == 200, answer
+    return made
+
+
+@pytest.fixture
+def repeater(inmate: Callable[..., Inmate], peer: Peer) -> Iterator[Inmate]:
+    """A sandbox with a secret for a host that repeats piece by piece."""
+    made = inmate(GOOD, credential_proxy=CredentialProxyConfig(enabled=True))
+    made.sandbox.credential_vault.create(**VAULT)
+    peer.RequestHandlerClass = Pieces
+    yield made
+    peer.RequestHandlerClass = Echo
+
+
+@pytest.fixture
+def prepared(create, server: Server, seen) -> Iterator[Callable[..., Inmate]]:
+    """Makes a sandbox with a vault from a snapshot of one in which a command was run."""
+    kept: list[str] = []
+
+    def make(command: str, **options: object) -> Inmate:
+        first = create(**options)
+        done = first.commands.run(command)
+        assert done.exit_code == 0, done.logs.stderr
+        snapshot = first.create_snapshot().id
+        place = f"/v1/snapshots/{snapshot}"
+        kept.append(place)
+        state = lambda: server.call("GET", place).json()["status"]["state"]
+        wait_for("the snapshot is ready", lambda: state() == "Ready")
+        first.kill()
+        policy = NetworkPolicy(egress=[NetworkRule(action="allow", target=GOOD)])
+        proxy = CredentialProxyConfig(enabled=True)
+        made = create(snapshot_id=snapshot, network_policy=policy, credential_proxy=proxy, **options)
+        made.credential_vault.create(**VAULT)
+        return Inmate(made, server, seen)
+
+    yield make
+    for place in kept:
+        with contextlib.suppress(OSError):
+            server.call("DELETE", place)
 
 
 def curl(holder: Inmate, *words: str) -> tuple[int, str]:
@@ -117,6 +189,25 @@ def test_the_host_at_another_port_gets_no_secret(holder, peer, seen):
     assert PLACEHOLDER in said
 
 
+def test_the_host_at_another_port_that_is_looked_into_gets_no_secret(ruled, peer, elsewhere):
+    ask = f"curl -sS --max-time 10 -H 'X-Mine: {PLACEHOLDER}' 'https://{GOOD}%s/?{PLACEHOLDER}'"
+    assert ruled.sandbox.commands.run(ask % f":{ELSEWHERE}").exit_code == 0
+    path, headers, _ = elsewhere.seen[-1]
+    assert path == f"/?{PLACEHOLDER}" and headers["X-Mine"] == PLACEHOLDER
+    assert "Authorization" not in headers and SECRET not in str(elsewhere.seen)
+    # It was read on its way, and at its own port the same request gets what it is bound to.
+    asked = lambda: [it for it in ruled.log() if it["protocol"] == "http" and it["port"] == ELSEWHERE]
+    wait_for("the request is in the log", asked)
+    assert ruled.sandbox.commands.run(ask % "").exit_code == 0
+    assert peer.seen[-1][1]["Authorization"] == f"Bearer {SECRET}"
+
+
+@pytest.mark.parametrize("host", [GOOD, f"{GOOD}:443"])
+def test_a_request_at_another_port_that_says_it_is_for_the_bound_one_goes_nowhere(ruled, elsewhere, host):
+    _, said = curl(ruled, f"-H 'Host: {host}' https://{GOOD}:{ELSEWHERE}/")
+    assert " 421" in said and not elsewhere.seen
+
+
 def test_the_host_without_tls_gets_no_secret(holder, peer, seen):
     said = gives_nothing(holder, peer, seen, f"'http://{GOOD}/bound/x?{PLACEHOLDER}'")
     assert PLACEHOLDER in said
@@ -160,11 +251,61 @@ def test_a_placeholder_in_a_place_that_is_not_bound_stays(holder, peer, seen):
 # Back into the sandbox.
 
 
-@pytest.mark.parametrize("place", ["headers", "whole", "split", "trailers", "encoded", "redirect"])
+@pytest.mark.parametrize("place", PLACES)
 def test_a_secret_that_a_host_repeats_is_taken_out(holder, place):
     code, said = curl(holder, f"-H 'TE: trailers' https://{GOOD}/bound/{place}")
     assert code == 0 and "REDACTED" in said, said
-    assert SECRET[:12] not in said and urllib.parse.quote(SECRET, safe="")[:12] not in said
+    assert "horse" not in said and "staple" not in said and "\\u" not in said
+
+
+def test_a_secret_that_a_host_repeats_at_another_port_is_taken_out(ruled, elsewhere):
+    """If somebody looks into what it says there."""
+    assert curl(ruled, f"https://{GOOD}/")[0] == 0
+    code, said = curl(ruled, f"'https://{GOOD}:{ELSEWHERE}/{urllib.parse.quote(SECRET)}'")
+    assert code == 0 and "[REDACTED]" in said and "horse" not in said, said
+
+
+def sizes(inside: Inmate, pieces: list[str]) -> list[str]:
+    """In what chunks an answer comes that repeats each piece: the first before there is more to come,
+    then all others."""
+    return inside.says(
+        f"""
+        def chunk(lines):
+            size = int(lines.readline(), 16)
+            lines.read(size + 2)
+            return size
+        for piece in {pieces!r}:
+            context = ssl.create_default_context()
+            with socket.create_connection(("{GOOD}", 443)) as stream:
+                stream = context.wrap_socket(stream, server_hostname="{GOOD}")
+                lines = stream.makefile("rb")
+                head = "POST / HTTP/1.1\\r\\nHost: {GOOD}\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n"
+                stream.sendall(f"{{head}}{{len(piece):x}}\\r\\n{{piece}}\\r\\n".encode())
+                while lines.readline().strip():
+                    pass
+                first = chunk(lines)
+                stream.sendall(b"0\\r\\n\\r\\n")
+                rest = []
+                while size := chunk(lines):
+                    rest.append(size)
+                print(first, *rest)
+        """
+    )
+
+
+@pytest.mark.parametrize("right", [1, 7, 20, len(SECRET) - 1])
+def test_nobody_learns_from_the_pieces_of_an_answer_how_a_secret_begins(repeater, right):
+    """The beginning of the secret is passed on, and held back, as anything else is."""
+    before = "x" * 400
+    guesses = [before + SECRET[:right], before + "!" * right, before + SECRET[: right - 1] + "!"]
+    said = sizes(repeater, guesses)
+    assert len(said) == 3 and len(set(said)) == 1, said
+
+
+def test_a_line_is_passed_on_at_once_whatever_it_ends_in(repeater):
+    """What follows waits, and neither depends on the secret."""
+    said = sizes(repeater, [f"{line}\n{line}" for line in ("x" * 40, "x" * 20 + SECRET[:20])])
+    assert said == ["41 40", "41 40"], said
 
 
 def test_repeated_headers_stay_repeated_without_their_secret(holder):
@@ -214,6 +355,47 @@ def test_the_authority_of_one_sandbox_vouches_for_nobody_in_another(inmate, hold
     ours = "print(sorted(it.hex() for it in ssl.create_default_context().get_ca_certs(True)))"
     one, two = holder.says(ours)[0], other.says(ours)[0]
     assert one != two
+
+
+def works(inmate: Inmate, peer: Peer) -> None:
+    """Programs trust the authority all the same."""
+    before = len(peer.seen)
+    assert curl(inmate, f"https://{GOOD}/")[0] == 0
+    assert peer.seen[before][1]["Authorization"] == f"Bearer {SECRET}"
+
+
+@pytest.mark.parametrize("to", ["/proc/self/maps", "/proc/1/maps", "/proc/self/fd/0", "/dev/zero"])
+def test_a_link_in_place_of_the_authorities_shows_nothing_of_the_first_process(prepared, peer, to):
+    inmate = prepared(f"rm -f {SYSTEM} && ln -s {to} {SYSTEM}")
+    said = inmate.says(
+        f"""
+        for name in {BUNDLES!r}:
+            inner = False
+            for line in open("{OURS}/" + name, errors="replace").read().splitlines():
+                if "CERTIFICATE-----" in line:
+                    inner = "BEGIN" in line
+                elif line and not inner:
+                    print(name, line)
+        print("looked")
+        """
+    )
+    assert said == ["looked"]
+    works(inmate, peer)
+
+
+def test_a_pipe_in_place_of_the_authorities_holds_nobody_up(prepared, peer):
+    places = f"{SYSTEM} /etc/ssl/cert.pem /etc/ssl/ca-bundle.pem"
+    works(prepared(f"rm -f {places} && mkfifo {places}"), peer)
+
+
+def test_nothing_is_written_through_links_in_place_of_the_authorities(prepared, peer):
+    """Not in the sandbox, and not in a volume that others have."""
+    volume = Volume(name="v", pvc=PVC(claimName=f"links-{uuid.uuid4().hex[:12]}"), mount_path="/data")
+    links = " && ".join(f"ln -sf /data/precious {OURS}/{name}" for name in (*BUNDLES, ".authorities.partial"))
+    inmate = prepared(f"echo precious > /data/precious && mkdir -p {OURS} && {links}", volumes=[volume])
+    said = inmate.says('print(open("/data/precious").read().strip(), os.listdir("/data"))')
+    assert said == ["precious ['precious']"]
+    works(inmate, peer)
 
 
 def test_no_answer_of_the_api_has_the_secret(holder, server):
