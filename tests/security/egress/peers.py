@@ -22,6 +22,9 @@ GOOD, IMPOSTOR, EXPIRED, NAMESAKE = (
 #: Another port of theirs.
 ELSEWHERE = 8443
 
+#: More than any host may say for nothing, and than waits on the way.
+MUCH = 64 << 20
+
 
 @dataclass
 class Certificates:
@@ -73,6 +76,8 @@ class Echo(http.server.BaseHTTPRequestHandler):
         secret = self.headers.get("Authorization", "none").removeprefix("Bearer ")
         self.server.seen.append((self.path, dict(self.headers.items()), body))
         kind = self.path.rpartition("/")[2].partition("?")[0]
+        if kind == "endless":
+            return self.hint()
         if kind == "redirect":
             self.send_response(302)
             self.send_header("Location", f"http://a.example.com/{secret}")
@@ -105,6 +110,18 @@ class Echo(http.server.BaseHTTPRequestHandler):
 
     do_GET = do_POST
 
+    def hint(self) -> None:
+        """Says what is no answer until nobody listens, or often enough."""
+        hints, said = b"HTTP/1.1 100 Continue\r\n\r\n" * 20_000, 0
+        self.close_connection = True
+        try:
+            while said < MUCH:
+                self.wfile.write(hints)
+                said += len(hints)
+        except OSError:
+            pass
+        self.server.hinted.append(said)
+
     def log_message(self, *_: object) -> None:
         pass
 
@@ -130,6 +147,8 @@ class Peer(http.server.ThreadingHTTPServer):
     def __init__(self, certificates: Certificates, port: int = 443) -> None:
         super().__init__((OTHER, port), Echo)
         self.seen: list[tuple[str, dict[str, str], bytes]] = []
+        #: How much it was heard of what is no answer.
+        self.hinted: list[int] = []
         #: The names in the handshakes that came.
         self.asked: list[str | None] = []
         contexts = {name: certificates.context(name) for name in (GOOD, IMPOSTOR, EXPIRED, NAMESAKE)}

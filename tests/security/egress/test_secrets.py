@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from internet import OTHER
 from opensandbox.models.sandboxes import PVC, CredentialProxyConfig, NetworkPolicy, NetworkRule, Volume
-from peers import ELSEWHERE, EXPIRED, GOOD, IMPOSTOR, NAMESAKE, Echo, Peer, Pieces
+from peers import ELSEWHERE, EXPIRED, GOOD, IMPOSTOR, MUCH, NAMESAKE, Echo, Peer, Pieces
 from served import Server, wait_for
 from ways import Inmate, search
 from witness import Witness
@@ -447,3 +447,17 @@ def test_a_bound_host_that_the_policy_takes_away_is_refused(holder, server):
     place = f"/v1/sandboxes/{holder.sandbox.id}/networkpolicy"
     answer = server.call("DELETE", place, [GOOD])
     assert answer.status == 400, answer
+
+
+def test_a_host_that_says_much_and_answers_nothing_is_no_longer_listened_to(holder, peer):
+    code, said = curl(holder, f"https://{GOOD}/bound/endless")
+    assert code == 0 and " 502" in said
+    wait_for("the host has noticed", lambda: peer.hinted)
+    assert peer.hinted[-1] < MUCH
+
+
+@pytest.mark.parametrize("end", [":99999", ":0443", ":", "."])
+def test_a_host_that_is_written_strangely_gets_no_secret(holder, peer, seen, end):
+    before = len(peer.seen)
+    said = gives_nothing(holder, peer, seen, f"-H 'Host: {GOOD}{end}' https://{GOOD}/bound/x")
+    assert " 421" in said and len(peer.seen) == before
