@@ -13,6 +13,7 @@ mod expect;
 mod judge;
 mod leash;
 mod peer;
+mod share;
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -39,6 +40,7 @@ pub(crate) use self::judge::Judge;
 pub use self::{
     authority::{Authority, Root},
     credentials::{Credentials, Told},
+    share::Shares,
 };
 use self::{
     beside::Beside,
@@ -178,54 +180,50 @@ impl Interceptor {
         authority: &Authority,
         connect: Arc<dyn Connect>,
         rules: Arc<dyn Rules>,
+        shares: &Shares,
     ) -> Result<(), InterceptError>
     where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (beside, mut queue) = Beside::new();
-        queue.run(Box::pin(self.exchange(client, host, authority, connect, rules, beside))).await
-    }
-
-    async fn exchange<C>(
-        &self,
-        client: C,
-        host: Host,
-        authority: &Authority,
-        connect: Arc<dyn Connect>,
-        rules: Arc<dyn Rules>,
-        beside: Beside,
-    ) -> Result<(), InterceptError>
-    where
-        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        match host.scheme {
-            Scheme::Http => {
-                let upstream = Upstream::later(Peer::plain(host.clone(), connect, beside));
-                Exchange::new(host, rules, upstream).serve(client, Protocol::Http1).await?;
-            }
-            Scheme::Https => {
-                let hello = LazyConfigAcceptor::new(Acceptor::default(), client);
-                let hello = in_time(hello).await.map_err(|error| {
-                    let strange = error.kind() == io::ErrorKind::InvalidData;
-                    if strange { InterceptError::NotHttp } else { InterceptError::Client(error) }
-                })?;
-                let asked = hello.client_hello().server_name().map(str::to_owned);
-                let is_it = |asked: &str| Name::parse(asked).is_ok_and(|asked| asked == host.name);
-                if !asked.as_deref().is_some_and(is_it) {
-                    return Err(InterceptError::Mismatch { name: host.name, asked });
+        let serving = async move {
+            match host.scheme {
+                Scheme::Http => {
+                    let upstream = Upstream::later(Peer::plain(host.clone(), connect, beside));
+                    Exchange::new(host, rules, upstream).serve(client, None).await
                 }
-                let config = self.trusted().await.map_err(InterceptError::Trust)?;
-                let offered = Protocol::offered(hello.client_hello().alpn());
-                let peer = Peer::verified(host.clone(), connect, config, offered, beside);
-                // Before the client's: both must speak the same protocol.
-                let (protocol, upstream) = Upstream::now(peer, offered).await;
-                let config = self.present(&host.name, authority, offered.agreed(protocol))?;
-                let client = hello.into_stream(config);
-                let client = in_time(client).await.map_err(InterceptError::Client)?;
-                Exchange::new(host, rules, upstream).serve(client, protocol).await?;
+                Scheme::Https => {
+                    let hello = LazyConfigAcceptor::new(Acceptor::default(), client);
+                    let hello = in_time(hello).await.map_err(|error| {
+                        let strange = error.kind() == io::ErrorKind::InvalidData;
+                        if strange {
+                            InterceptError::NotHttp
+                        } else {
+                            InterceptError::Client(error)
+                        }
+                    })?;
+                    let asked = hello.client_hello().server_name().map(str::to_owned);
+                    let is_it =
+                        |asked: &str| Name::parse(asked).is_ok_and(|asked| asked == host.name);
+                    if !asked.as_deref().is_some_and(is_it) {
+                        return Err(InterceptError::Mismatch { name: host.name, asked });
+                    }
+                    let config = self.trusted().await.map_err(InterceptError::Trust)?;
+                    let offered = Protocol::offered(hello.client_hello().alpn());
+                    let share = shares.share();
+                    let peer =
+                        Peer::verified(host.clone(), connect, config, offered, beside, &share);
+                    // Before the client's: both must speak the same protocol.
+                    let (protocol, upstream) = Upstream::now(peer, offered).await;
+                    let config = self.present(&host.name, authority, offered.agreed(protocol))?;
+                    let client = hello.into_stream(config);
+                    let client = in_time(client).await.map_err(InterceptError::Client)?;
+                    let share = (protocol == Protocol::Http2).then_some(share);
+                    Exchange::new(host, rules, upstream).serve(client, share).await
+                }
             }
-        }
-        Ok(())
+        };
+        queue.run(Box::pin(serving)).await
     }
 
     /// How we present ourselves as `name`.

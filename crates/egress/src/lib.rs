@@ -41,7 +41,7 @@ pub use egress::{Egress, Follow, Settings};
 pub use extra_ca::ExtraCa;
 pub use intercept::{
     Authority, Body, BoxError, Connect, Credentials, Finish, Host, InterceptError, Interceptor,
-    Refusal, Root, Rules, Scheme, Told,
+    Refusal, Root, Rules, Scheme, Shares, Told,
 };
 pub use name::{BadName, Name};
 pub use operator::{Amount, Operator, OperatorError, RawOperator, Reach};

@@ -23,7 +23,9 @@ use crate::{
     decision::Ending,
     dial::{Undialled, Way, keep},
     door::Target,
-    intercept::{Authority, Connect, Credentials, Host, InterceptError, Judge, Root, Scheme},
+    intercept::{
+        Authority, Connect, Credentials, Host, InterceptError, Judge, Root, Scheme, Shares,
+    },
     passage::{Passage, reset_on_close},
     vault::Vault,
 };
@@ -34,6 +36,7 @@ pub(crate) struct Insight {
     pub(crate) vault: Option<Arc<Vault>>,
     /// Made when it is needed.
     authority: OnceLock<Authority>,
+    shares: Shares,
 }
 
 /// A host whose connections are looked into.
@@ -46,7 +49,7 @@ pub(crate) struct Seen {
 
 impl Insight {
     pub(crate) fn new(vault: Option<Arc<Vault>>) -> Self {
-        Self { vault, authority: OnceLock::new() }
+        Self { vault, authority: OnceLock::new(), shares: Shares::default() }
     }
 
     /// The host that a connection is for, if it must be looked into. Nobody gets credentials at
@@ -119,7 +122,8 @@ pub(crate) async fn serve(
     keep(&inside).ok();
     // Whatever ends before its time must not look complete; what was answered is sent by then.
     let client = Metered { stream: inside, passage: passage.clone(), rest: None };
-    let served = interceptor.serve(client, host, authority, hosts.clone(), Arc::new(rules)).await;
+    let (connect, rules, shares) = (hosts.clone(), Arc::new(rules), &insight.shares);
+    let served = interceptor.serve(client, host, authority, connect, rules, shares).await;
     let how = match served {
         Ok(()) => Ending::Done,
         Err(InterceptError::Mismatch { .. } | InterceptError::NotHttp) => {

@@ -28,7 +28,8 @@ use super::{
     beside::Beside,
     credentials::Unsent,
     expect::await_leave,
-    peer::{Failed, HEAD_BYTES, HEADERS, Protocol, Upstream},
+    peer::{Failed, HEAD_BYTES, HEADERS, UNSENT, Upstream},
+    share::Share,
 };
 
 /// How long a client may take for the head of a request.
@@ -37,8 +38,10 @@ const HEAD_WITHIN: Duration = Duration::from_secs(30);
 /// for that.
 const IDLE: Duration = Duration::from_mins(5);
 const LEAVES_WITHIN: Duration = Duration::from_secs(10);
-/// How many requests a client may have under way on one connection.
-const STREAMS: u32 = 100;
+/// What a client of HTTP/2 may send ahead of what the host has taken, of one request and of all on a
+/// connection that has not to share with many.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
 /// What concerns one connection only (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [&str; 7] = [
     "connection",
@@ -64,8 +67,13 @@ impl Exchange {
         Self { host, rules, upstream, tunnel: Mutex::default() }
     }
 
-    /// Serves the client until it or the host ends. Whatever was begun ends if this is dropped.
-    pub(super) async fn serve<C>(self, client: C, protocol: Protocol) -> Result<(), InterceptError>
+    /// Serves the client until it or the host ends, over HTTP/2 if it has a share of such requests.
+    /// Whatever was begun ends if this is dropped.
+    pub(super) async fn serve<C>(
+        self,
+        client: C,
+        share: Option<Share>,
+    ) -> Result<(), InterceptError>
     where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -76,8 +84,8 @@ impl Exchange {
             async move { Ok::<_, Infallible>(exchange.answer(request).await) }
         });
         let client = TokioIo::new(client);
-        let served = match protocol {
-            Protocol::Http1 => {
+        let served = match share {
+            None => {
                 let mut server = http1::Builder::new();
                 server
                     .timer(TokioTimer::new())
@@ -91,13 +99,18 @@ impl Exchange {
                     .half_close(exchange.host.scheme == Scheme::Http);
                 server.serve_connection(client, service).with_upgrades().await
             }
-            Protocol::Http2 => {
+            Some(share) => {
+                let requests = share.requests();
+                let window = (requests * STREAM_WINDOW / 8).clamp(STREAM_WINDOW, CONNECTION_WINDOW);
                 let (beside, mut queue) = Beside::new();
                 let mut server = http2::Builder::new(beside);
                 server
                     .timer(TokioTimer::new())
                     .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
-                    .max_concurrent_streams(STREAMS);
+                    .initial_stream_window_size(STREAM_WINDOW)
+                    .initial_connection_window_size(window)
+                    .max_send_buf_size(UNSENT)
+                    .max_concurrent_streams(requests);
                 let connection = server.serve_connection(client, service);
                 let leave = |it: Pin<&mut http2::Connection<_, _, _>>| it.graceful_shutdown();
                 let leave = (leave, LEAVES_WITHIN);

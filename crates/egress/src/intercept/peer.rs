@@ -22,13 +22,17 @@ use super::{
     abrupt::Abrupt,
     beside::Beside,
     leash::{Leash, Leashed},
+    share::Share,
 };
 
 /// How long a host may take to prove who it is, once it has taken the connection.
 const PROVES_WITHIN: Duration = Duration::from_secs(10);
-/// What a host may send ahead of what the client has taken, of one answer and of all.
+/// What a host may send ahead of what the client has taken, of one answer and of all on a connection
+/// that has not to share with many.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
+/// What waits of one request or answer of HTTP/2 until the other side takes it.
+pub(super) const UNSENT: usize = 64 << 10;
 /// The longest head of a request or an answer, and how many headers it may have.
 pub(super) const HEAD_BYTES: usize = 64 << 10;
 pub(super) const HEADERS: usize = 512;
@@ -48,7 +52,7 @@ impl Protocol {
     }
 
     pub(super) fn offered<'a>(ids: Option<impl Iterator<Item = &'a [u8]>>) -> Offer {
-        let mut offer = Offer { http1: false, http2: false, any: ids.is_some() };
+        let mut offer = Offer { http1: false, http2: false };
         for id in ids.into_iter().flatten() {
             offer.http1 |= id == Self::Http1.id();
             offer.http2 |= id == Self::Http2.id();
@@ -62,8 +66,6 @@ impl Protocol {
 pub(super) struct Offer {
     http1: bool,
     http2: bool,
-    /// Whether it said so.
-    any: bool,
 }
 
 impl Offer {
@@ -73,9 +75,10 @@ impl Offer {
         both.into_iter().filter(|(is, _)| *is).map(|(_, it)| it.id().to_vec()).collect()
     }
 
-    /// What we say to the client: it hears of a protocol only if it spoke of some.
+    /// What we say to the client: it hears of a protocol only if it spoke of one that we know. Some
+    /// speak of HTTP/1.0 alone.
     pub(super) fn agreed(self, protocol: Protocol) -> Option<Protocol> {
-        self.any.then_some(protocol)
+        (self.http1 || self.http2).then_some(protocol)
     }
 
     /// What to speak with the client if there is nothing to ask the host.
@@ -92,11 +95,13 @@ pub(super) struct Peer {
     config: Option<Arc<ClientConfig>>,
     /// Where its connections are run.
     beside: Beside,
+    /// What it may send ahead on one of them.
+    window: u32,
 }
 
 impl Peer {
     pub(super) fn plain(host: Host, connect: Arc<dyn Connect>, beside: Beside) -> Self {
-        Self { host, connect, config: None, beside }
+        Self { host, connect, config: None, beside, window: CONNECTION_WINDOW }
     }
 
     pub(super) fn verified(
@@ -105,10 +110,12 @@ impl Peer {
         config: Arc<ClientConfig>,
         offered: Offer,
         beside: Beside,
+        share: &Share,
     ) -> Self {
         let mut config = Arc::unwrap_or_clone(config);
         config.alpn_protocols = offered.ids();
-        Self { host, connect, config: Some(Arc::new(config)), beside }
+        let window = (share.requests() * STREAM_WINDOW / 8).clamp(STREAM_WINDOW, CONNECTION_WINDOW);
+        Self { host, connect, config: Some(Arc::new(config)), beside, window }
     }
 
     async fn open(&self) -> io::Result<(Protocol, Line)> {
@@ -148,11 +155,12 @@ impl Peer {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        leash.lengthen(CONNECTION_WINDOW);
+        leash.lengthen(self.window);
         let (sender, connection) = http2::Builder::new(self.beside.clone())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_connection_window_size(self.window)
+            .max_send_buf_size(UNSENT)
             .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
             .handshake(TokioIo::new(stream))
             .await

@@ -31,6 +31,7 @@ use crate::{
     vault::{Scope, Vault},
 };
 
+mod clients;
 mod hosts;
 
 const HOST: &str = "api.example.com";
@@ -164,6 +165,7 @@ struct Client {
     authority: Arc<Authority>,
     to: Arc<To>,
     rules: Arc<dyn Rules>,
+    shares: Arc<Shares>,
 }
 
 impl Client {
@@ -182,7 +184,7 @@ impl Client {
             .with_root_certificates(roots)
             .with_no_client_auth();
         let to = Arc::new(To(service.address, AtomicUsize::new(0)));
-        Self { config, interceptor, authority, to, rules: Arc::new(Add) }
+        Self { config, interceptor, authority, to, rules: Arc::new(Add), shares: Arc::default() }
     }
 
     async fn connect(
@@ -193,9 +195,10 @@ impl Client {
         let (client, server) = tokio::io::duplex(16 << 10);
         let (interceptor, authority) = (self.interceptor.clone(), Arc::clone(&self.authority));
         let (to, rules) = (Arc::clone(&self.to), Arc::clone(&self.rules));
+        let shares = Arc::clone(&self.shares);
         let host = Host { name: Name::parse(HOST).unwrap(), port: 443, scheme: Scheme::Https };
         TaskTracker::new().spawn(async move {
-            interceptor.serve(server, host, &authority, to, rules).await.ok();
+            interceptor.serve(server, host, &authority, to, rules, &shares).await.ok();
         });
         let mut config = self.config.clone();
         config.alpn_protocols = protocols.iter().map(|id| id.to_vec()).collect();
@@ -304,7 +307,8 @@ async fn requests_of_http_2_are_part_of_their_connection_and_end_with_it() {
     let (inside, outside) = tokio::io::duplex(16 << 10);
     let host = Host { name: Name::parse(HOST).unwrap(), port: 443, scheme: Scheme::Https };
     let (to, held) = (Arc::clone(&client.to), Arc::clone(&rules));
-    let serving = client.interceptor.serve(outside, host, &client.authority, to, held);
+    let shares = Shares::default();
+    let serving = client.interceptor.serve(outside, host, &client.authority, to, held, &shares);
     let mut config = client.config.clone();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let asking = async {

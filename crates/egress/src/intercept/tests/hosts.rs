@@ -57,9 +57,10 @@ async fn plain() -> (impl Future<Output = Result<(), InterceptError>>, DuplexStr
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let service = Service { address: listener.local_addr().unwrap(), pem: certified(&[], HOST).1 };
     let (inside, outside) = tokio::io::duplex(16 << 10);
-    let Client { interceptor, authority, to, rules, .. } = Client::new(&service, true);
+    let Client { interceptor, authority, to, rules, shares, .. } = Client::new(&service, true);
     let host = Host { name: Name::parse(HOST).unwrap(), port: 80, scheme: Scheme::Http };
-    let serving = async move { interceptor.serve(outside, host, &authority, to, rules).await };
+    let serving =
+        async move { interceptor.serve(outside, host, &authority, to, rules, &shares).await };
     (serving, inside, listener)
 }
 
