@@ -8,15 +8,27 @@ use percent_encoding::percent_decode;
 use crate::vault::path::{is_doubtful, undotted};
 
 /// What some servers take for the method instead, and for the path.
-const OTHER_METHOD: [&str; 5] = [
+const OTHER_METHOD: [&str; 7] = [
     "x-http-method-override",
     "x-http-method",
     "x-method-override",
     "x-original-method",
     "x-method",
+    "x-forwarded-method",
+    "x-override-method",
 ];
-const OTHER_PATH: [&str; 5] =
-    ["x-original-url", "x-rewrite-url", "x-original-uri", "x-rewrite-uri", "x-forwarded-uri"];
+const OTHER_PATH: [&str; 10] = [
+    "x-original-url",
+    "x-rewrite-url",
+    "x-original-uri",
+    "x-rewrite-uri",
+    "x-forwarded-uri",
+    "x-original-path",
+    "x-envoy-original-path",
+    "x-forwarded-path",
+    "x-forwarded-prefix",
+    "x-override-url",
+];
 /// Nobody honest says it more often.
 const MOST_OTHERS: usize = 4;
 
@@ -151,11 +163,17 @@ fn readings(written: &str) -> Option<Vec<Vec<u8>>> {
     if text.chars().any(char::is_control) || is_doubtful(text) {
         return None;
     }
-    let mut all = vec![normal(written), normal(path), once, wholly];
+    let folded = folded(text)?;
+    if folded != text && (folded.contains('%') || is_doubtful(&folded)) {
+        return None;
+    }
+    let mut all = vec![normal(written), normal(path), once, folded.into_bytes(), wholly];
     let hostless: Vec<_> = all.iter().filter_map(|reading| without_host(reading)).collect();
     all.extend(hostless);
     let simpler: Vec<_> = all.iter().map(|reading| simple(reading)).collect();
     all.extend(simpler);
+    let shorter: Vec<_> = all.iter().filter_map(|reading| trimmed(reading)).collect();
+    all.extend(shorter);
     all.sort_unstable();
     all.dedup();
     Some(all)
@@ -190,6 +208,77 @@ fn simple(path: &[u8]) -> Vec<u8> {
         }
     }
     simple
+}
+
+/// Without the dots and spaces at the end of its segments, which some servers drop, if it has any.
+fn trimmed(path: &[u8]) -> Option<Vec<u8>> {
+    let segments = path.split(|byte| *byte == b'/').map(|segment| {
+        let end = segment.iter().rposition(|byte| !b". ".contains(byte)).map_or(0, |last| last + 1);
+        segment.get(..end).unwrap_or_default()
+    });
+    let trimmed = segments.collect::<Vec<_>>().join(&b'/');
+    (trimmed != path).then_some(trimmed)
+}
+
+/// As servers read it that take signs for the plain ones that they look like or stand for (NFKC);
+/// `None` if it has some that would become others than it seems.
+fn folded(path: &str) -> Option<String> {
+    let mut folded = String::with_capacity(path.len());
+    for sign in path.chars() {
+        match sign {
+            '\0'..='\x7f' => folded.push(sign),
+            // The wide forms are in the same order.
+            '\u{ff01}'..='\u{ff5e}' => folded.extend(char::from_u32(u32::from(sign) - 0xfee0)),
+            '\u{2024}'..='\u{2026}' => folded.push_str(match sign {
+                '\u{2024}' => ".",
+                '\u{2025}' => "..",
+                _ => "...",
+            }),
+            // Nothing is seen of them.
+            '\u{ad}'
+            | '\u{34f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2060}'..='\u{2064}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}' => {}
+            // Letters and digits that are raised, in circles, joined or ornate, and slashes.
+            'ª'
+            | '²'
+            | '³'
+            | '¹'
+            | 'º'
+            | '¼'..='¾'
+            | 'ſ'
+            | '\u{132}'..='\u{133}'
+            | '\u{1c4}'..='\u{1cc}'
+            | '\u{1f1}'..='\u{1f3}'
+            | '\u{2b0}'..='\u{2b8}'
+            | '\u{2044}'
+            | '\u{2070}'..='\u{209f}'
+            | '\u{2100}'..='\u{218f}'
+            | '\u{2215}'..='\u{2216}'
+            | '\u{2460}'..='\u{24ff}'
+            | '\u{29f5}'
+            | '\u{29f8}'
+            | '\u{3200}'..='\u{33ff}'
+            | '\u{fb00}'..='\u{fb06}'
+            | '\u{fe10}'..='\u{fe19}'
+            | '\u{fe30}'..='\u{fe6f}'
+            | '\u{1d400}'..='\u{1d7ff}'
+            | '\u{1f100}'..='\u{1f1ff}'
+            | '\u{1fbf0}'..='\u{1fbf9}' => return None,
+            _ if sign.is_whitespace() => folded.push(' '),
+            _ => folded.push(sign),
+        }
+    }
+    Some(folded)
+}
+
+/// What every reading of a whole path comes to in the end.
+pub(super) fn bare(path: &[u8]) -> Vec<u8> {
+    let folded = std::str::from_utf8(path).ok().and_then(folded);
+    let path = folded.map_or_else(|| path.to_vec(), String::into_bytes);
+    trimmed(&path).unwrap_or(path)
 }
 
 /// With everything decoded that means the same in every path (RFC 3986, 6.2.2.2), and the rest in

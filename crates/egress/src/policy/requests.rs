@@ -5,7 +5,7 @@
 //! way in which it may be read, a rule that denies in one of them.
 
 use super::{
-    readings::{Readings, decoded, is_malformed, normal},
+    readings::{Readings, bare, decoded, is_malformed, normal},
     target::BadTarget,
 };
 use crate::{Verdict, vault::path::PathPattern};
@@ -82,7 +82,7 @@ fn read_paths(paths: &[String]) -> Result<Vec<Pattern>, BadTarget> {
 #[derive(Debug)]
 pub(crate) struct Pattern {
     is_prefix: bool,
-    forms: [Vec<u8>; 2],
+    forms: Vec<Vec<u8>>,
 }
 
 impl Pattern {
@@ -99,10 +99,11 @@ impl Pattern {
 
     pub(crate) fn new(path: &PathPattern) -> Self {
         let text = path.as_str();
-        Self {
-            is_prefix: matches!(path, PathPattern::Prefix(_)),
-            forms: [normal(text), decoded(text.as_bytes()).into_owned()],
-        }
+        let is_prefix = matches!(path, PathPattern::Prefix(_));
+        let meant = decoded(text.as_bytes()).into_owned();
+        // The beginning of a path may end within a segment, of which nothing is dropped.
+        let bare = (!is_prefix).then(|| bare(&meant));
+        Self { is_prefix, forms: [normal(text), meant].into_iter().chain(bare).collect() }
     }
 
     pub(crate) fn allows(&self, path: &[u8]) -> bool {
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_path_is_allowed_only_if_it_is_in_every_reading() {
-        let rule = about(&[], &["/public/*", "/user", "/a%20b"]);
+        let rule = about(&[], &["/public/*", "/user", "/a%20b", "/inc."]);
         for (path, fits) in [
             ("/public/", true),
             ("/public/a/b", true),
@@ -162,6 +163,16 @@ mod tests {
             ("/user", true),
             ("/%75ser", true),
             ("/a%20b", true),
+            ("/public/K%C3%B6ln/%E4%BD%A0%EF%BC%8C", true),
+            ("/public/Inc.", true),
+            ("/inc.", true),
+            ("/public/%ef%bc%8e%ef%bc%8e/user", false),
+            ("/public/%e2%80%a5/user", false),
+            ("/public/%ef%bc%852e%ef%bc%852e/user", false),
+            ("/public/.%e2%80%8b./user", false),
+            ("/public/%e2%84%80", false),
+            ("/user.", false),
+            ("/user%20", false),
             ("/public", false),
             ("/Public/a", false),
             ("/public%2fa", false),
@@ -205,6 +216,15 @@ mod tests {
             ("/user%3fx", true),
             ("/x/../admin", true),
             ("/x/%2e%2e/y", true),
+            ("/user.", true),
+            ("/user%20", true),
+            ("/user..%20;x/", true),
+            ("/user%c2%a0", true),
+            ("/user%e2%80%8b", true),
+            ("/%ef%bd%95ser", true),
+            ("/%EF%BC%8Fuser", true),
+            ("/%e2%93%a4ser", true),
+            ("/%C3%BCser", false),
             ("/x", false),
             ("/users", false),
             ("/x/admin", false),
@@ -243,6 +263,8 @@ mod tests {
             ("x.http.method_override", "DELETE"),
             ("x-original-method", "DELETE"),
             ("x-method", "delete"),
+            ("x-forwarded-method", "DELETE"),
+            ("x-override-method", "DELETE"),
             ("x-http-method-override", "DELETE,"),
             ("x-http-method-override", "GET, DELETE"),
             ("x-http-method-override", "\"DELETE\""),
@@ -266,6 +288,11 @@ mod tests {
             ("x_original_url", "/admin"),
             ("x-original-uri", "/admin"),
             ("x-forwarded-uri", "/admin?x"),
+            ("x-original-path", "/admin"),
+            ("x-envoy-original-path", "/admin"),
+            ("x-forwarded-path", "/admin"),
+            ("x-forwarded-prefix", "/admin"),
+            ("x-override-url", "/admin"),
             ("x-original-url", "https://a.test/admin"),
             ("x-original-url", "//a.test/admin"),
             ("x-original-url", "admin"),
