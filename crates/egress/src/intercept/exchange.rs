@@ -21,7 +21,10 @@ use hyper::{
     upgrade::OnUpgrade,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::yield_now,
+};
 
 use super::{
     Body, Host, InterceptError, Refusal, Rules, Scheme,
@@ -135,7 +138,7 @@ impl Exchange {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         match self.pass(request).await {
             Ok(response) => response,
-            Err(refusal) => refuse(&refusal),
+            Err(refusal) => refuse(&refusal).await,
         }
     }
 
@@ -161,7 +164,7 @@ impl Exchange {
             Ok(response) => response,
             Err(Failed::Unanswered(message)) => return Err(failed(message)),
             Err(Failed::Unsent(message)) => {
-                let mut response = refuse(&failed(message));
+                let mut response = refuse(&failed(message)).await;
                 response.extensions_mut().insert(Unsent);
                 return Ok(finish(response));
             }
@@ -321,7 +324,10 @@ fn clean(headers: &mut HeaderMap) {
     *headers = kept;
 }
 
-fn refuse(refusal: &Refusal) -> Response<Body> {
+/// An answer of our own. It ends the turn of its connection, since nothing was waited for: whoever
+/// goes on asking would keep others from being served, and the server from hearing of them.
+async fn refuse(refusal: &Refusal) -> Response<Body> {
+    yield_now().await;
     let mut facts = refusal.facts.clone();
     facts.insert("message".to_owned(), format!("OpenSandbox: {}", refusal.message).into());
     let text = format!("{}\n", serde_json::Value::Object(facts));

@@ -1,6 +1,8 @@
 //! Clients that ask for more than others, or as few do.
 
-use super::*;
+use futures_util::poll;
+
+use super::{hosts::certified, *};
 
 /// A setting of HTTP/2 that the server has for a client.
 async fn setting(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), which: u16) -> u32 {
@@ -52,4 +54,35 @@ async fn a_client_that_speaks_of_http_1_0_alone_is_served() {
     let mut said = String::new();
     stream.read_to_string(&mut said).await.unwrap();
     assert!(said.starts_with("HTTP/1.0 200") && said.ends_with("GET /a Bearer s3cret 0"), "{said}");
+}
+
+/// Refuses everything, and counts how often.
+#[derive(Default)]
+struct Refuse(AtomicUsize);
+
+#[async_trait]
+impl Rules for Refuse {
+    async fn treat(&self, _: Request<Body>) -> Result<(Request<Body>, Finish), Refusal> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(Refusal::new(StatusCode::FORBIDDEN, "no"))
+    }
+}
+
+#[tokio::test]
+async fn whoever_asks_without_waiting_leaves_room_for_others() {
+    let nobody = Service { address: ([127, 0, 0, 1], 1).into(), pem: certified(&[], HOST).1 };
+    let Client { interceptor, authority, to, shares, .. } = Client::new(&nobody, true);
+    let (mut inside, outside) = tokio::io::duplex(4 << 20);
+    let host = Host { name: Name::parse(HOST).unwrap(), port: 80, scheme: Scheme::Http };
+    let rules = Arc::new(Refuse::default());
+    let serving = interceptor.serve(outside, host, &authority, to, rules.clone(), &shares);
+    tokio::pin!(serving);
+    let ask = b"GET / HTTP/1.1\r\nHost: api.example.com\r\n\r\n";
+    inside.write_all(&ask.repeat(5000)).await.unwrap();
+    inside.shutdown().await.unwrap();
+    assert!(poll!(serving.as_mut()).is_pending());
+    let refused = rules.0.load(Ordering::Relaxed);
+    assert_eq!(refused, 1, "more than one was answered in one turn");
+    serving.await.unwrap();
+    assert_eq!(rules.0.load(Ordering::Relaxed), 5000);
 }
