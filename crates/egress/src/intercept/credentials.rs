@@ -19,7 +19,7 @@ use osb_api::SandboxId;
 use osb_core::Chain;
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
-use super::{Body, BoxError, Finish, Host, Refusal, Rules, Scheme};
+use super::{Body, BoxError, Finish, Host, Refusal, Rules, Scheme, peer::Failure};
 use crate::{
     Asked, By, CredentialOutcome, CredentialUse, Ruling, Verdict,
     vault::{Found, Redactor, Rewrite, Vault, ask_plainly},
@@ -39,10 +39,6 @@ pub struct Credentials {
     host: Host,
     told: Told,
 }
-
-/// An answer of our own: the request never came to its host.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Unsent;
 
 impl Credentials {
     pub fn new(id: SandboxId, vault: Arc<Vault>, host: Host, told: Told) -> Self {
@@ -210,10 +206,11 @@ impl Rules for Credentials {
         used.otherwise = CredentialOutcome::Unanswered;
         let redactor = active.redactor(&self.host.name, Some(&armed));
         let finish = Box::new(move |response: Response<Body>| {
-            used.tell(match response.extensions().get::<Unsent>() {
-                Some(Unsent) => {
+            used.tell(match response.extensions().get() {
+                Some(Failure::Unsent) => {
                     CredentialOutcome::Withheld("the host was not reached or not verified")
                 }
+                Some(Failure::Unanswered) => CredentialOutcome::Unanswered,
                 None => CredentialOutcome::Answered(response.status().as_u16()),
             });
             match redactor {

@@ -29,7 +29,6 @@ use tokio::{
 use super::{
     Body, Host, InterceptError, Refusal, Rules, Scheme,
     beside::Beside,
-    credentials::Unsent,
     expect::await_leave,
     peer::{Failed, HEAD_BYTES, HEADERS, UNSENT, Upstream},
     share::Share,
@@ -162,10 +161,9 @@ impl Exchange {
         }
         let mut response = match self.upstream.send(request).await {
             Ok(response) => response,
-            Err(Failed::Unanswered(message)) => return Err(failed(message)),
-            Err(Failed::Unsent(message)) => {
+            Err(Failed { how, message }) => {
                 let mut response = refuse(&failed(message)).await;
-                response.extensions_mut().insert(Unsent);
+                response.extensions_mut().insert(how);
                 return Ok(finish(response));
             }
         };

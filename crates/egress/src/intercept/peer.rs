@@ -171,11 +171,18 @@ impl Peer {
 }
 
 /// Why there is no answer.
-pub(super) enum Failed {
-    /// The host has seen nothing of the request.
-    Unsent(String),
+pub(super) struct Failed {
+    pub(super) how: Failure,
+    pub(super) message: String,
+}
+
+/// How far a request came that has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The host has seen nothing of it.
+    Unsent,
     /// It may have.
-    Unanswered(String),
+    Unanswered,
 }
 
 /// A connection to a host, opened when it is needed and again when it has ended.
@@ -205,24 +212,26 @@ impl Upstream {
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, Failed> {
         let name = &self.peer.host.name;
         let failed = |error: hyper::Error| {
-            Failed::Unanswered(format!("{name} did not answer: {}", chain(&error)))
+            let message = format!("{name} did not answer: {}", chain(&error));
+            Failed { how: Failure::Unanswered, message }
         };
         let same = repeat(&request);
-        let unsent = match self.try_send(request).await.map_err(Failed::Unsent)? {
+        let unreached = |message| Failed { how: Failure::Unsent, message };
+        let unsent = match self.try_send(request).await.map_err(unreached)? {
             Ok(response) => return Ok(response),
             Err(unsent) => unsent,
         };
         // The host had ended the connection meanwhile, as it may. It knows of nothing, or of
         // something that it may hear twice: clients ask again in the same cases.
         let Unsent { mut error, kept } = unsent;
-        let (request, unreached): (_, fn(String) -> Failed) = match error.take_message() {
-            Some(request) => (request, Failed::Unsent),
+        let (request, how) = match error.take_message() {
+            Some(request) => (request, Failure::Unsent),
             None => match same.filter(|_| kept) {
-                Some(request) => (request, Failed::Unanswered),
+                Some(request) => (request, Failure::Unanswered),
                 None => return Err(failed(error.into_error())),
             },
         };
-        let again = self.try_send(request).await.map_err(unreached)?;
+        let again = self.try_send(request).await.map_err(|message| Failed { how, message })?;
         again.map_err(|unsent| failed(unsent.error.into_error()))
     }
 
@@ -323,8 +332,14 @@ fn explain(host: &Host, error: &io::Error) -> String {
     format!("no trusted connection to {name}:{port}: {}", chain(error))
 }
 
-/// An error and its causes.
+/// An error and its causes. What a host of HTTP/2 says in its own words when it goes away is not among
+/// them: it would seem to be ours, and may be what the host was sent.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    causes.fold(error.to_string(), |text, cause| {
+        match cause.downcast_ref().and_then(h2::Error::reason) {
+            Some(reason) => format!("{text}: {reason}"),
+            None => format!("{text}: {cause}"),
+        }
+    })
 }

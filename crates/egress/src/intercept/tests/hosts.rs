@@ -205,6 +205,31 @@ async fn a_host_of_http_2_that_means_nothing_is_no_longer_listened_to() {
 }
 
 #[tokio::test]
+async fn what_a_host_says_when_it_goes_away_is_not_repeated() {
+    // It is too much for it, and it quotes what it was sent.
+    let why = [&[0, 0, 0, 0, 0, 0, 0, 11], b"bad header: s3cr\"t".as_slice()].concat();
+    let (service, host) = repeating(frame(7, 0, 0, &why)).await;
+    let mut client = Client::new(&service, true);
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let hear = Arc::clone(&told);
+    let hears = Arc::new(move |asked: crate::Asked, _| hear.lock().unwrap().push(asked));
+    let to = Host { name: Name::parse(HOST).unwrap(), port: 443, scheme: Scheme::Https };
+    client.rules = Arc::new(Credentials::new(SandboxId::random(), vault(), to, hears));
+    let stream = TokioIo::new(client.connect(&[b"h2"], HOST).await.unwrap());
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    TaskTracker::new().spawn(connection);
+    let ask = request(Method::POST, HOST, &format!("https://{HOST}/"), "");
+    let (status, said) = text(sender.send_request(ask).await.unwrap()).await;
+    assert_eq!(status, StatusCode::BAD_GATEWAY);
+    assert!(said.contains("did not answer") && said.contains("excessive load"), "{said}");
+    assert!(!said.contains("header") && !said.contains("s3cr"), "{said}");
+    let used = told.lock().unwrap().pop().unwrap().credentials.unwrap();
+    assert_eq!(used.outcome, CredentialOutcome::Unanswered);
+    drop((sender, host));
+}
+
+#[tokio::test]
 async fn long_bodies_of_http_2_are_passed_on_both_ways() {
     let service = service(&[b"h2"], HOST).await;
     let client = Client::new(&service, true);
