@@ -10,7 +10,7 @@ use hyper::{
     rt::Executor as _,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls::{ClientConfig, pki_types::ServerName};
+use rustls::{CertificateError, ClientConfig, pki_types::ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Mutex,
@@ -329,7 +329,14 @@ fn ended(result: hyper::Result<()>) {
 /// What to tell a client whose host could not be reached or not be trusted.
 fn explain(host: &Host, error: &io::Error) -> String {
     let Host { name, port, .. } = host;
-    format!("no trusted connection to {name}:{port}: {}", chain(error))
+    let known = error.get_ref().and_then(|cause| cause.downcast_ref());
+    let hint = match known {
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            "; the operator may name its authority in extra-ca"
+        }
+        _ => "",
+    };
+    format!("no trusted connection to {name}:{port}: {}{hint}", chain(error))
 }
 
 /// An error and its causes. What a host of HTTP/2 says in its own words when it goes away is not among

@@ -349,13 +349,15 @@ async fn a_client_of_http_2_alone_is_told_if_the_host_has_none() {
 async fn a_host_that_nobody_trusts_gets_nothing() {
     let stranger = service(&[b"http/1.1"], HOST).await;
     let impostor = service(&[b"http/1.1"], "other.example.com").await;
-    for client in [Client::new(&stranger, false), Client::new(&impostor, true)] {
+    let clients = [(Client::new(&stranger, false), true), (Client::new(&impostor, true), false)];
+    for (client, helps) in clients {
         let mut sender = client.http1().await;
         let response = sender.send_request(request(Method::GET, HOST, "/", "")).await.unwrap();
         let (status, text) = text(response).await;
         assert_eq!(status, StatusCode::BAD_GATEWAY);
         assert!(text.contains("no trusted connection to api.example.com:443"), "{text}");
         assert!(text.contains("certificate"), "{text}");
+        assert_eq!(text.contains("extra-ca"), helps, "{text}");
     }
 }
 
