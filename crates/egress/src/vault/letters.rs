@@ -78,7 +78,35 @@ impl<'a> Letters<'a> {
     }
 }
 
+/// Whether what begins with something special may be more than that.
+pub(super) fn is_more(text: &[u8]) -> bool {
+    match *text {
+        [b'%', high, low, ..] => high.is_ascii_hexdigit() && low.is_ascii_hexdigit(),
+        [b'\\', kind, ..] => matches!(kind, b'\\' | b'%' | b'u') || escape(kind).is_some(),
+        [b'&', next, ..] => next.is_ascii_alphabetic() || matches!(next, b'#' | b'%' | b'\\'),
+        _ => false,
+    }
+}
+
 fn letter(text: &[u8]) -> Read<Letter> {
+    // Most are simple.
+    match *text {
+        [b'\\', kind, ..] => {
+            if let Some(byte) = escape(kind) {
+                return Some((Letter::Byte(byte), 2));
+            }
+        }
+        [b'%', high, low, ..] => match (digit(high), digit(low)) {
+            (Some(high), Some(low)) => {
+                let byte = high << 4 | low;
+                if !matches!(byte, b'%' | b'\\' | b'&') {
+                    return Some((Letter::Byte(byte), 3));
+                }
+            }
+            _ => return Some((Letter::Byte(b'%'), 1)),
+        },
+        _ => {}
+    }
     let (first, read) = in_json(text)?;
     if first != Letter::Byte(b'&') && first != Letter::Char('&') {
         return Some((first, read));
@@ -124,22 +152,35 @@ fn in_json(text: &[u8]) -> Read<Letter> {
     let read = read + backslashes(rest(text, read));
     let after = rest(text, read);
     let escaped = in_url(after).and_then(|(kind, more)| {
-        let byte = match kind {
-            b'"' | b'/' | b'\'' => kind,
-            b'b' => 8,
-            b'f' => 12,
-            b'n' => b'\n',
-            b'r' => b'\r',
-            b't' => b'\t',
-            b'u' => {
-                let (char, digits) = unicode(rest(after, more))?;
-                return Some((Letter::Char(char), read + more + digits));
-            }
-            _ => return None,
-        };
-        Some((Letter::Byte(byte), read + more))
+        if kind == b'u' {
+            let (char, digits) = unicode(rest(after, more))?;
+            return Some((Letter::Char(char), read + more + digits));
+        }
+        Some((Letter::Byte(escape(kind)?), read + more))
     });
     Some(escaped.unwrap_or((Letter::Byte(b'\\'), read)))
+}
+
+/// What a letter after a backslash stands for.
+fn escape(kind: u8) -> Option<u8> {
+    Some(match kind {
+        b'"' | b'/' | b'\'' => kind,
+        b'b' => 8,
+        b'f' => 12,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        _ => return None,
+    })
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    }
 }
 
 /// How long the further backslashes are that come of writing one again.

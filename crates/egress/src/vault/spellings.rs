@@ -10,7 +10,7 @@ use secrecy::zeroize::Zeroizing;
 
 use super::{
     encode::Wiped,
-    letters::{BLOCK, Letters, rest, specials},
+    letters::{BLOCK, Letters, is_more, rest, specials},
 };
 
 /// How much of a secret is looked for at first.
@@ -123,11 +123,14 @@ impl Spellings {
         if self.heads.iter().any(|head| head.is_in(block)) {
             return true;
         }
-        specials(block).any(|found| {
-            let special = start + found;
+        specials(block).map(|found| start + found).any(|special| {
+            let from = rest(text, special);
+            if !is_more(from) {
+                return false;
+            }
             let before = text.get(special.saturating_sub(HEAD - 1)..special).unwrap_or_default();
             let mut block = [0; BLOCK];
-            let after = window(Letters::new(rest(text, special)).fill(&mut block, HEAD));
+            let after = window(Letters::new(from).fill(&mut block, HEAD));
             // The last bytes before it, and what is read from it on.
             let all = before.iter().rev().fold(after, |all, byte| all << 8 | u64::from(*byte));
             (0..=before.len()).any(|skipped| self.begin(all >> (8 * skipped)))
@@ -137,7 +140,7 @@ impl Spellings {
     /// How long the spelling is that is at a place.
     fn spelt(&self, text: &[u8], at: usize) -> Option<usize> {
         let text = rest(text, at);
-        let is_special = || specials(text.get(..HEAD).unwrap_or(text)).next().is_some();
+        let is_special = || text.iter().take(HEAD).any(|byte| b"%\\&".contains(byte));
         let read = || window(Letters::new(text).fill(&mut [0; BLOCK], HEAD));
         if self.begin(window(text)) || is_special() && self.begin(read()) {
             return self.secrets.iter().find_map(|secret| spelt(text, secret));
