@@ -6,7 +6,7 @@ import { test } from "node:test";
 
 import { Sandbox, SandboxApiException } from "@alibaba-group/opensandbox";
 
-const SECRET = "anM6aHVudGVyMi1vZi10aGUtY2xpZW50";
+const SECRET = "hunter2-of-the-js-client";
 // What the client needs for itself.
 const INTERNAL = ["constructor", "credentialVaultUrl", "readErrorResponse", "requestJson"];
 // These are for the policy; the sandbox has them under its own names.

@@ -27,7 +27,7 @@ def sandbox(create: Callable[..., SandboxSync]) -> SandboxSync:
     )
 
 
-def credential(name: str, value: str = "dXNlcjpodW50ZXIy") -> dict[str, Any]:
+def credential(name: str, value: str = "hunter2") -> dict[str, Any]:
     return {"name": name, "source": {"value": value}}
 
 

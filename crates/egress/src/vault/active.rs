@@ -168,14 +168,6 @@ impl Active {
         all.into_iter().filter_map(|at| self.bindings.get(at)?.given()).collect()
     }
 
-    /// What is wrong with a secret that is at hand.
-    pub(super) fn unfit(&self) -> Option<String> {
-        self.bindings.iter().find_map(|bound| {
-            let unfit = bound.plan.check(&bound.inline()?).err()?;
-            Some(format!("binding {:?}: {unfit}", bound.name))
-        })
-    }
-
     /// A bound host that would no longer be allowed, if `allows` decided.
     pub fn uncovered(&self, allows: impl Fn(&Name) -> bool) -> Option<String> {
         let hosts = self.bindings.iter().flat_map(|bound| &bound.hosts);
@@ -278,7 +270,6 @@ impl Bound {
                 error,
             })?);
         }
-        self.plan.check(&secrets)?;
         let armed = Arc::new(Armed::new(&self.plan, &secrets)?);
         *self.fetched() = Some(Arc::clone(&armed));
         Ok(armed)

@@ -92,11 +92,6 @@ pub struct Armed {
 pub enum Unfit {
     #[error("a secret for a header must have no line breaks and no other control characters")]
     Header,
-    #[error(
-        "a secret for basic is user:password in base64, as `printf %s user:password | base64` \
-         prints it"
-    )]
-    Basic,
 }
 
 /// Why a request with this binding is not sent.
@@ -113,19 +108,6 @@ pub enum Refused {
 impl From<InvalidUri> for Refused {
     fn from(_: InvalidUri) -> Self {
         Self::Path
-    }
-}
-
-impl Plan {
-    /// Whether secrets are what they are used as. Those that were kept before anybody asked are
-    /// used all the same.
-    pub(super) fn check(&self, secrets: &[Arc<SecretString>]) -> Result<(), Unfit> {
-        let is_fit = |injection: &Injection| {
-            let secret = secrets.get(injection.secret).map_or("", |secret| secret.expose_secret());
-            let unpacked = injection.scheme.unpacked(secret);
-            injection.scheme != AuthScheme::Basic || unpacked.is_some_and(|it| it.contains(&b':'))
-        };
-        if self.injections.iter().all(is_fit) { Ok(()) } else { Err(Unfit::Basic) }
     }
 }
 
