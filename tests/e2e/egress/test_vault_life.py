@@ -145,7 +145,7 @@ def test_plain_http_gets_credentials_only_if_the_operator_says_so(
                 continue
             fill(sandbox, schemes=["http"])
             said = run(sandbox, "curl -sS http://a.example.com/authorization")
-            assert said.strip() == "[REDACTED]"
+            assert said.strip() == "Bearer [REDACTED]"
             # Over TLS it was not bound.
             config = pathlib.Path(server.options[1])
             config.write_text(config.read_text().replace("plain-http = true", ""))
