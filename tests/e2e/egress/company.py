@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from internet import Internet, inside
+import pytest
+from internet import PUBLIC, Internet, inside
 from opensandbox import SandboxSync
 from opensandbox.config import ConnectionConfigSync
 from opensandbox.models.sandboxes import CredentialProxyConfig, NetworkPolicy, NetworkRule
-from served import Server
+from served import Server, serving
 
 KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
 
@@ -166,3 +167,23 @@ def uses(server: Server, sandbox: SandboxSync) -> list[dict[str, Any]]:
 def header(seen: dict[str, Any], name: str) -> str | None:
     """A header as the host saw it: clients write names as they like."""
     return {key.lower(): value for key, value in seen["headers"].items()}.get(name.lower())
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def echo(world: Internet, authority: Authority) -> Iterator[Any]:
+    with echoing(world, PUBLIC, 443, authority.vouch("a.example.com")) as host:
+        yield host
+
+
+@pytest.fixture(scope="module", name="server")
+def trusting_server(world: Internet, authority: Authority, echo: Any) -> Iterator[Server]:
+    """A server that trusts the host."""
+    config = authority.place / "server.toml"
+    config.write_text(f'{world.config.read_text()}extra-ca = "{authority.certificate}"\n')
+    with inside(world.home), serving("--config", str(config)) as server:
+        yield server

@@ -6,35 +6,14 @@ import json
 import os
 import pathlib
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-from company import Authority, echoing
-from internet import PUBLIC, Internet, inside
-from served import Server, osb, serving
+from company import trusting_server
+from served import Server, osb
+
+__all__ = ["trusting_server"]
 
 TOKEN = "hunter2-and-more"
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
-def echo(world: Internet, authority: Authority) -> Iterator[Any]:
-    with echoing(world, PUBLIC, 443, authority.vouch("a.example.com")) as host:
-        yield host
-
-
-@pytest.fixture(scope="module")
-def server(world: Internet, authority: Authority, echo: Any) -> Iterator[Server]:
-    """A server that trusts the host."""
-    config = authority.place / "server.toml"
-    config.write_text(f'{world.config.read_text()}extra-ca = "{authority.certificate}"\n')
-    with inside(world.home), serving("--config", str(config)) as server:
-        yield server
 
 
 def says(server: Server, *words: str) -> subprocess.CompletedProcess[str]:

@@ -18,11 +18,6 @@ BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("company"))
-
-
-@pytest.fixture(scope="module")
 def registry(world: Internet, authority: Authority) -> Iterator[Any]:
     with echoing(world, PRIVATE, 443, authority.vouch(HOST)) as host:
         yield host

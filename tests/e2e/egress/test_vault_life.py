@@ -17,25 +17,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from company import Authority, connection, echoing, header, made, run, uses
-from internet import PRIVATE, PUBLIC, Internet, inside
+from company import Authority, connection, header, made, run, uses
+from internet import PRIVATE, Internet, inside
 from opensandbox import SandboxSync
 from opensandbox.exceptions import SandboxApiException
 from served import Server, serving
 
 SECRET = "n3ver-s33n-again"
 URL = "https://a.example.com"
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
-def echo(world: Internet, authority: Authority) -> Iterator[Any]:
-    with echoing(world, PUBLIC, 443, authority.vouch("a.example.com")) as host:
-        yield host
 
 
 @contextlib.contextmanager
