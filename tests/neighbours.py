@@ -20,7 +20,7 @@ from served import Server, wait_for
 ROUNDS = 5
 # Whatever else this machine does comes and goes, while what an attack costs, it costs each time: one
 # good series out of these is enough, and a bad cause spoils them all.
-SERIES = 5
+SERIES = 3
 # The part of their time in which the processors have nothing to do, at the least, while one thing after
 # another is asked of the server and nothing else happens.
 LEAST_REST = 0.1
