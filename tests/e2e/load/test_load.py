@@ -175,10 +175,6 @@ def test_beside_connections_that_are_never_read_others_answer_within_twice_their
     )
 
 
-def test_beside_many_small_writes_others_answer_within_twice_their_time(attacked):
-    attacked(f'hold([("{OTHER}", 9000)], 900, each=lambda s: s.send(b"?"), pause=0.0)', OTHER)
-
-
 def test_beside_a_flood_of_questions_others_answer_within_twice_their_time(attacked):
     attacked(
         """
