@@ -61,7 +61,7 @@ pub(crate) enum Target {
 
 impl Door {
     /// Datagrams a second, and at once after a rest.
-    const DATAGRAMS: (f64, f64) = (20_000.0, 2_000.0);
+    const DATAGRAMS: (f64, f64) = (10_000.0, 1_000.0);
     /// How often a little is passed on in a second, and at once after a rest.
     const BITS: (f64, f64) = (10_000.0, 1_000.0);
     /// What is more than a little.
