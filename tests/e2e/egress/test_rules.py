@@ -16,9 +16,6 @@ from opensandbox.config import ConnectionConfigSync
 from opensandbox.models.execd import RunCommandOpts
 from opensandbox.models.sandboxes import CredentialProxyConfig, NetworkPolicy, NetworkRule
 from served import Server, osb, serving, wait_for
-from test_credentials import authority, echo
-
-__all__ = ["authority", "echo"]
 
 HOST = "a.example.com"
 TOKEN = "hunter2-and-more"
