@@ -178,6 +178,32 @@ pub fn create(path: impl AsRef<Path>, mode: u32) -> Result<std::fs::File, PathEr
     named("create", path, options.write(true).create_new(true).mode(mode).open(path))
 }
 
+/// Opens a file to be written at its end, and makes it if it is not there.
+pub fn append(path: impl AsRef<Path>, mode: u32) -> Result<std::fs::File, PathError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = path.as_ref();
+    let mut options = std::fs::OpenOptions::new();
+    named("open", path, options.append(true).create(true).mode(mode).open(path))
+}
+
+/// When a file was changed last, and its length; `None` if it is not there.
+pub fn changed(path: impl AsRef<Path>) -> Result<Option<(std::time::SystemTime, u64)>, PathError> {
+    let looked = std::fs::symlink_metadata(path.as_ref());
+    match looked.and_then(|metadata| Ok((metadata.modified()?, metadata.len()))) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(PathError::new("look at", path.as_ref(), error)),
+    }
+}
+
+/// Removes a directory if there is nothing in it.
+pub fn remove_empty_dir(path: impl AsRef<Path>) -> Result<(), PathError> {
+    match std::fs::remove_dir(path.as_ref()) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        removed => named("remove", path.as_ref(), removed),
+    }
+}
+
 pub fn symlink(content: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<(), PathError> {
     named("link", path.as_ref(), std::os::unix::fs::symlink(content, path.as_ref()))
 }

@@ -1,0 +1,140 @@
+use std::{
+    collections::{HashMap, VecDeque, hash_map},
+    path::PathBuf,
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
+
+use osb_api::SandboxId;
+use osb_core::{Chain, Clock as _, SystemClock};
+use osb_sys::fs::PathError;
+
+use crate::{
+    Entry, Keep,
+    book::{self, Book},
+    desk::{Desk, Item, Missed, Next},
+};
+
+/// The thread that writes.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    directory: PathBuf,
+    keep: Keep,
+    /// Where the books of those end who live. No file is open: there may be many.
+    books: HashMap<SandboxId, Book>,
+    health: Health,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Well,
+    /// It was said that something could not be written, and is not said again.
+    Ill,
+}
+
+impl Writer {
+    /// How often it looks whether something is too old.
+    const LOOK: Duration = Duration::from_mins(10);
+
+    pub(crate) fn new(directory: PathBuf, keep: Keep) -> Self {
+        Self { directory, keep, books: HashMap::new(), health: Health::Well }
+    }
+
+    pub(crate) fn run<E: Entry>(&mut self, desk: &Desk<E>) {
+        let mut looked: Option<Instant> = None;
+        loop {
+            if looked.is_none_or(|looked| looked.elapsed() >= Self::LOOK) {
+                looked = Some(Instant::now());
+                let kept = self.keep.enforce(&self.directory, SystemClock.now(), |path| {
+                    self.books.values().any(|book| book.path() == path)
+                });
+                if let Err(error) = kept {
+                    let error = Chain(&error).to_string();
+                    tracing::warn!(error, "cannot throw away old audit files");
+                }
+            }
+            match desk.next(Self::LOOK) {
+                Next::Never => return,
+                Next::Nothing => {}
+                Next::Turn(sandbox, items) => self.turn(desk, sandbox, &items),
+            }
+        }
+    }
+
+    fn turn<E: Entry>(&mut self, desk: &Desk<E>, sandbox: SandboxId, items: &VecDeque<Item<E>>) {
+        let entries = items.iter().filter(|item| matches!(item, Item::Entry(_))).count() as u64;
+        match (self.write(sandbox, items), self.health) {
+            (Ok(()), health) => {
+                desk.counters.written.fetch_add(entries, Relaxed);
+                if health == Health::Ill {
+                    self.health = Health::Well;
+                    tracing::info!("what sandboxes do is written down again");
+                }
+            }
+            (Err(error), health) => {
+                desk.counters.failed.fetch_add(entries, Relaxed);
+                if health == Health::Well {
+                    self.health = Health::Ill;
+                    let error = Chain(&error).to_string();
+                    tracing::error!(
+                        %sandbox, error,
+                        "cannot write down what sandboxes do: it is counted, and they go on"
+                    );
+                }
+                // Whatever there is of it now is read before it is gone on with.
+                self.books.remove(&sandbox);
+                desk.give_back(sandbox, items.iter().filter_map(Item::as_missed).collect());
+            }
+        }
+    }
+
+    fn write<E: Entry>(
+        &mut self,
+        sandbox: SandboxId,
+        items: &VecDeque<Item<E>>,
+    ) -> Result<(), PathError> {
+        let directory = self.directory.join(sandbox.to_string());
+        let is_over = items.iter().any(Item::is_last);
+        let mut book = match self.books.entry(sandbox) {
+            hash_map::Entry::Occupied(known) => known,
+            hash_map::Entry::Vacant(_) if is_over && items.len() == 1 && !directory.exists() => {
+                return Ok(());
+            }
+            hash_map::Entry::Vacant(place) => place.insert_entry(Book::open(directory, sandbox)?),
+        };
+        let was_finished = book.get().is_finished();
+        let now = SystemClock.now();
+        book.get_mut().write(now, |page| {
+            for item in items {
+                match item {
+                    Item::Entry(entry) => page.add((entry.at(), entry.kind()), entry)?,
+                    Item::Missed(missed) => page.add((now, book::MISSED), missed)?,
+                    Item::Finished => {}
+                }
+            }
+            // What comes after the last line is followed by another.
+            if (is_over && !was_finished) || (was_finished && !page.is_empty()) {
+                page.add((now, book::FINISHED), ())?;
+            }
+            Ok(())
+        })?;
+        if book.get().is_finished() {
+            let book = book.remove();
+            let (entries, hash) = book.end();
+            // Who keeps the log elsewhere can tell whether something is cut off.
+            tracing::info!(sandbox_id = %sandbox, entries, %hash, "its audit book is finished");
+        }
+        Ok(())
+    }
+}
+
+impl<E: Entry> Item<E> {
+    /// The same, if it is not written.
+    fn as_missed(&self) -> Option<Missed> {
+        match self {
+            Self::Entry(entry) => Some(Missed { of: entry.share(), count: 1 }),
+            Self::Missed(missed) => Some(*missed),
+            Self::Finished => None,
+        }
+    }
+}
