@@ -1,5 +1,6 @@
 use std::{
     collections::{HashMap, VecDeque},
+    fmt,
     net::IpAddr,
     sync::{
         Arc,
@@ -12,6 +13,12 @@ use jiff::Timestamp;
 use osb_api::SandboxId;
 
 use crate::{Name, Ruling, Verdict, webhook::Told};
+
+/// Who hears of every decision when it is made, and again of a connection when it has ended.
+pub trait Witness: fmt::Debug + Send + Sync + 'static {
+    /// Must not wait: somebody's connection does.
+    fn saw(&self, decision: &Arc<Decision>);
+}
 
 /// What was decided about something that a sandbox tried, and what became of it.
 #[derive(Debug, Clone)]
@@ -168,6 +175,14 @@ impl Decision {
     }
 }
 
+/// Whether those who watch should hear of something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    Fresh,
+    /// They have heard of the same often enough.
+    Stale,
+}
+
 /// The latest decisions about one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
@@ -188,14 +203,14 @@ type Ring = VecDeque<(u64, Arc<Decision>)>;
 impl Log {
     const LONGEST: usize = 256;
 
-    /// Notes a decision, and answers with it if others should hear of it: of what repeats they do
-    /// less and less often.
+    /// Notes a decision, and answers with it and whether those who watch should hear of it: of what
+    /// repeats they do less and less often.
     pub(crate) fn note(
         &mut self,
         (sandbox, at): (SandboxId, Timestamp),
         what: Attempt,
         ruling: Ruling,
-    ) -> (u64, Option<Arc<Decision>>) {
+    ) -> (Arc<Decision>, News) {
         self.turns += 1;
         let ends = matches!(what.protocol, Protocol::Tcp | Protocol::Udp);
         let alone = ends && ruling.verdict == Verdict::Allow;
@@ -207,9 +222,9 @@ impl Log {
             let decision = Arc::make_mut(&mut known);
             decision.times += 1;
             decision.at = at;
-            let (number, times) = (decision.number, decision.times);
+            let news = if decision.times.is_power_of_two() { News::Fresh } else { News::Stale };
             ring.push_back((self.turns, known.clone()));
-            return (number, times.is_power_of_two().then_some(known));
+            return (known, news);
         }
         self.counted += 1;
         let number = self.counted;
@@ -219,7 +234,7 @@ impl Log {
             self.open.insert(number, decision.clone());
         }
         push(ring, self.turns, decision.clone());
-        (number, Some(decision))
+        (decision, News::Fresh)
     }
 
     /// Notes where a connection went and how it ended, and answers with that alone. It becomes one
@@ -336,15 +351,17 @@ mod tests {
         Attempt { protocol, name, address: None, port: 443, request: None }
     }
 
-    fn note(log: &mut Log, name: &str, verdict: Verdict) -> (u64, Option<Arc<Decision>>) {
-        let ruling = Ruling { verdict, by: By::Default };
-        log.note((SandboxId::random(), Timestamp::UNIX_EPOCH), attempt(name, Protocol::Tcp), ruling)
+    fn note(log: &mut Log, name: &str, verdict: Verdict) -> (u64, News) {
+        let (ruling, what) = (Ruling { verdict, by: By::Default }, attempt(name, Protocol::Tcp));
+        let (decision, news) = log.note((SandboxId::random(), Timestamp::UNIX_EPOCH), what, ruling);
+        (decision.number, news)
     }
 
     #[test]
     fn denials_that_repeat_are_one_entry_and_told_of_less_and_less() {
         let mut log = Log::default();
-        let told = (0..16).filter(|_| note(&mut log, "a.test", Verdict::Deny).1.is_some()).count();
+        let told =
+            (0..16).filter(|_| note(&mut log, "a.test", Verdict::Deny).1 == News::Fresh).count();
         assert_eq!(told, 5);
         note(&mut log, "b.test", Verdict::Deny);
         assert_eq!(note(&mut log, "a.test", Verdict::Deny).0, 1);

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Attempt, By, Decision, Name, Policy, Protocol, Ruling, Verdict,
     book::{Book, Unknown},
-    decision::{End, Log},
+    decision::{End, Log, News},
     egress::House,
     limits::Bucket,
     opened::Insight,
@@ -159,20 +159,26 @@ impl Door {
             by = ?ruling.by,
             "decided what may leave"
         );
-        let told = self.log().note((self.id, SystemClock.now()), what, ruling);
-        self.tell(told.1);
-        told.0
+        let (decision, news) = self.log().note((self.id, SystemClock.now()), what, ruling);
+        let number = decision.number;
+        self.tell(decision, news);
+        number
     }
 
     /// Writes down how something ended that was allowed.
     pub(crate) fn ended(&self, number: u64, address: Option<IpAddr>, end: End) {
-        let told = self.log().ended(number, address, end);
-        self.tell(told);
+        let ended = self.log().ended(number, address, end);
+        if let Some(decision) = ended {
+            self.tell(decision, News::Fresh);
+        }
     }
 
-    fn tell(&self, decision: Option<Arc<Decision>>) {
+    fn tell(&self, decision: Arc<Decision>, news: News) {
+        if let Some(witness) = &self.house.settings.witness {
+            witness.saw(&decision);
+        }
         // Nobody may be watching.
-        if let Some(decision) = decision {
+        if news == News::Fresh {
             if let Some(watchers) = self.watchers.get() {
                 drop(watchers.send(decision.clone()));
             }

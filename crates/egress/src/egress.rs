@@ -16,7 +16,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Counts, Decision, ExtraCa, OperatorError, Policy, RawOperator,
+    Counts, Decision, ExtraCa, OperatorError, Policy, RawOperator, Witness,
     datagrams::Datagrams,
     decision::Counters,
     door::Door,
@@ -55,6 +55,8 @@ pub struct Settings {
     pub extra_ca: Option<ExtraCa>,
     /// Who is told of everything that is denied.
     pub deny_webhook: Option<Webhook>,
+    /// Who hears of every decision.
+    pub witness: Option<Arc<dyn Witness>>,
 }
 
 impl Settings {
@@ -97,6 +99,7 @@ impl Default for Settings {
             root: None,
             extra_ca: None,
             deny_webhook: None,
+            witness: None,
         }
     }
 }

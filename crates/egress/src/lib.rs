@@ -36,6 +36,7 @@ mod webhook;
 
 pub use decision::{
     Asked, Attempt, Counts, CredentialOutcome, CredentialUse, Decision, End, Ending, Protocol,
+    Witness,
 };
 pub use egress::{Egress, Follow, Settings};
 pub use extra_ca::ExtraCa;

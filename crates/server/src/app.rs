@@ -6,8 +6,8 @@ use osb_egress::vault::{Scope, Transport};
 use osb_gateway::Gateway;
 
 use crate::{
-    admission::Limits, config::PublicHost, error::ApiError, key::ApiKey, reconcile::Reconciler,
-    record::Record, store::Store,
+    admission::Limits, audit::Auditor, config::PublicHost, error::ApiError, key::ApiKey,
+    reconcile::Reconciler, record::Record, store::Store,
 };
 
 /// What every handler may use. No runtime: handlers write what should be and wait.
@@ -15,6 +15,8 @@ pub(crate) type App = Arc<Parts>;
 
 pub(crate) struct Parts {
     pub(crate) store: Arc<Store>,
+    /// What sandboxes do is written down there.
+    pub(crate) audit: Arc<Auditor>,
     pub(crate) reconciler: Reconciler,
     pub(crate) gateway: Gateway,
     pub(crate) clock: Arc<dyn Clock>,

@@ -7,6 +7,7 @@ use std::{
 };
 
 use http::uri::Authority;
+use osb_audit::Keep;
 use osb_egress::{Operator, Settings, vault::VaultSettings};
 use osb_sys::fs::{self, PathError};
 use secrecy::SecretString;
@@ -82,6 +83,8 @@ pub struct Config {
     pub vault: VaultSettings,
     /// The key that seals vaults; without one it is in `<data-dir>/vault-key`.
     pub vault_key: Option<SecretString>,
+    /// How much is kept of what sandboxes did: the table `[audit]`.
+    pub audit: Keep,
     /// How long a request waits for what it asked for before it is answered with what is.
     pub patience: Duration,
 }
@@ -159,6 +162,7 @@ impl Config {
             egress_settings: Settings::default(),
             vault: VaultSettings::default(),
             vault_key: overrides.vault_key,
+            audit: Keep::default(),
             patience: PATIENCE,
         })
     }

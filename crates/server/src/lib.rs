@@ -8,6 +8,7 @@
 
 mod admission;
 mod app;
+mod audit;
 mod auth;
 mod config;
 mod connections;
@@ -31,6 +32,7 @@ mod unwanted;
 mod vaults;
 mod view;
 
+pub use audit::{AUDIT_DIRECTORY, RawAudit};
 pub use config::{AuthMode, Config, ConfigError, KeyConfig, Overrides, PublicHost, RawConfig};
 pub use key::ApiKeySource;
 pub use osb_egress::{

@@ -13,6 +13,7 @@ mod snapshots;
 mod vault;
 mod volumes;
 
+pub(crate) use self::decisions::show as show_decision;
 use axum::{
     Router, middleware,
     routing::{any, delete, get, patch, post},

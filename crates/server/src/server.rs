@@ -11,7 +11,7 @@ use std::{
 
 use axum::Router;
 use osb_core::{Clock, Runtime};
-use osb_egress::{Egress, Settings};
+use osb_egress::{Egress, Settings, Witness};
 use osb_gateway::Gateway;
 use osb_sys::fs::{self, PathError};
 use tokio::net::TcpListener;
@@ -20,6 +20,7 @@ use tokio_util::sync::DropGuard;
 use crate::{
     admission::Limits,
     app::{App, Parts},
+    audit::Auditor,
     config::Config,
     connections,
     key::{self, ApiKeySource},
@@ -95,13 +96,15 @@ impl Server {
         let store = Arc::new(Store::open(&config.data_dir.join(DATABASE))?);
         let gateway = Gateway::new(Arc::clone(&runtime));
         let root = Some(vaults::root(&config.data_dir)?);
-        let settings = Settings { root, ..config.egress_settings };
+        let audit = Arc::new(Auditor::start(&config.data_dir, config.audit)?);
+        let witness: Arc<dyn Witness> = audit.clone();
+        let settings = Settings { root, witness: Some(witness), ..config.egress_settings };
         let egress = Egress::start(settings).map_err(StartError::Egress)?;
         let (transport, scope) = (config.vault.transport.clone(), config.vault.scope);
         let sandboxes = store.index().newest_first(|_| true).into_iter().map(|record| record.id());
         let vaults =
             vaults::open(config.vault, config.vault_key.as_ref(), &config.data_dir, sandboxes)?;
-        let outbound = Outbound::new(egress, config.egress, vaults);
+        let outbound = Outbound::new(egress, config.egress, vaults, Arc::clone(&audit));
         let reconciler =
             Reconciler::start(runtime, Arc::clone(&store), Arc::clone(&clock), outbound)
                 .await
@@ -109,6 +112,7 @@ impl Server {
         let driving = reconciler.stop_on_drop();
         let app = Arc::new(Parts {
             store,
+            audit,
             reconciler,
             gateway,
             clock,
@@ -142,8 +146,12 @@ impl Server {
         self.app.gateway.shutdown().await;
         self.app.reconciler.stop().await;
         let app = Arc::clone(&self.app);
-        // Joins a thread that finishes its last commit; nothing else runs any more.
-        tokio::task::spawn_blocking(move || app.store.close()).await.ok();
+        // Joins threads that finish what they write; nothing else runs any more.
+        let close = move || {
+            app.store.close();
+            app.audit.close();
+        };
+        tokio::task::spawn_blocking(close).await.ok();
     }
 }
 

@@ -132,6 +132,8 @@ impl Driver {
             Step::Resume => self.resume().await,
             Step::Remove => self.remove().await,
             Step::Forget => {
+                // Earlier than the record goes: whoever is killed in between does both again.
+                self.shared.outbound.audit.finish(self.id);
                 self.shared.store.forget(self.id).await.map_err(unwritten)?;
                 self.shared.forget_vault(self.id);
                 tracing::info!("the sandbox is gone");
@@ -350,6 +352,7 @@ impl Driver {
                 "the sandbox could not be taken back; it is tried again"
             );
         }
+        self.shared.outbound.audit.finish(self.id);
         // A store that is closed belongs to a server that is ending.
         self.shared.store.retract(self.id).await.ok();
         self.stillborn.get_or_insert(NotCreated::Store(error));

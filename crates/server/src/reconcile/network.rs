@@ -14,6 +14,7 @@ use osb_egress::{Egress, Operator, Policy, PolicyError, Reach, Verdict, vault::V
 
 use super::{Reconciler, Shared};
 use crate::{
+    audit::Auditor,
     record::Record,
     store::{StoreError, Unchanged},
 };
@@ -25,11 +26,17 @@ pub(crate) struct Outbound {
     operator: Operator,
     pub(super) vaults: Vaults,
     pub(super) turns: Turns,
+    pub(super) audit: Arc<Auditor>,
 }
 
 impl Outbound {
-    pub(crate) fn new(egress: Egress, operator: Operator, vaults: Vaults) -> Self {
-        Self { egress, operator, vaults, turns: Turns::default() }
+    pub(crate) fn new(
+        egress: Egress,
+        operator: Operator,
+        vaults: Vaults,
+        audit: Arc<Auditor>,
+    ) -> Self {
+        Self { egress, operator, vaults, turns: Turns::default(), audit }
     }
 
     /// From now on nothing leaves the sandbox.

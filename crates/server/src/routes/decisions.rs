@@ -64,7 +64,7 @@ fn line(decision: &Decision) -> Bytes {
     line.into()
 }
 
-fn show(decision: &Decision) -> wire::Decision {
+pub(crate) fn show(decision: &Decision) -> wire::Decision {
     let what = &decision.what;
     let used = what.request.as_ref().and_then(|request| request.credentials.as_ref());
     let (status, withheld) = match used.map(|used| used.outcome) {

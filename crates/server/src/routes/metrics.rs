@@ -1,5 +1,6 @@
 //! Numbers for those who watch the server, in the text format of Prometheus.
 
+mod audit;
 mod egress;
 
 use std::fmt::{self, Write as _};
@@ -33,7 +34,8 @@ pub(super) async fn show(State(app): State<App>) -> impl IntoResponse {
         }
     }
     let text = text(&counts, &app.reconciler.pools(), &app.reconciler.stages())
-        .and_then(|text| egress::add(text, &app.reconciler.egress().counts()));
+        .and_then(|text| egress::add(text, &app.reconciler.egress().counts()))
+        .and_then(|text| audit::add(text, app.audit.counts()));
     ([(header::CONTENT_TYPE, FORMAT)], text.expect("invariant: a string takes any text"))
 }
 

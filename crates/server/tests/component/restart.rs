@@ -112,7 +112,8 @@ async fn files_are_private_and_a_directory_has_one_server() {
     let mut files = 0;
     for entry in std::fs::read_dir(&data).expect("the directory") {
         let path = entry.expect("an entry").path();
-        assert_eq!(mode(&path), 0o600, "{}", path.display());
+        let private = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode(&path), private, "{}", path.display());
         files += 1;
     }
     assert!(files >= 3, "the database, its log and the lock");
