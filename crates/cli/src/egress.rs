@@ -7,7 +7,7 @@ mod refusals;
 
 use opensandbox::api::lifecycle::NetworkAction;
 
-pub(crate) use self::{learn::learn, refusals::Refusals};
+pub(crate) use self::{learn::learn, log::cells, refusals::Refusals};
 use crate::{env::Environment, failure::Failure, output::Output};
 
 #[derive(Debug, clap::Subcommand)]

@@ -4,6 +4,7 @@
 //! only reads the command line and hands over.
 
 mod age;
+mod audit;
 mod data_dir;
 mod deletion;
 mod doctor;
@@ -109,6 +110,9 @@ enum Command {
     /// Give requests of sandboxes credentials that the sandboxes never see
     #[command(subcommand)]
     Vault(vault::Command),
+    /// Read and check what the server of this machine wrote down about sandboxes
+    #[command(subcommand)]
+    Audit(audit::Command),
     /// Read and write the files of a sandbox
     #[command(subcommand)]
     File(file::Command),
@@ -197,6 +201,7 @@ impl Command {
             Self::Vault(command) => {
                 wait_for(Threads::Few, vault::main(command, environment, output))
             }
+            Self::Audit(command) => audit::main(command, environment, output),
             Self::File(command) => wait_for(Threads::Few, file::main(command, environment, output)),
             Self::Doctor(args) => {
                 let begun = doctor::begin(args, environment);
@@ -216,6 +221,7 @@ impl Command {
             | Self::Volume(_)
             | Self::Egress(_)
             | Self::Vault(_)
+            | Self::Audit(_)
             | Self::File(_)
             | Self::Doctor(_)
             | Self::Explain(_)

@@ -6,7 +6,7 @@ use osb_core::{Memory, SystemClock};
 use osb_native::Obstacle;
 use osb_server::{
     ApiKeySource, AuthMode, Config, ConfigError, EgressSettings, Operator, OperatorError,
-    Overrides, RawConfig, RawOperator, Server, StartError,
+    Overrides, RawAudit, RawConfig, RawOperator, Server, StartError,
 };
 use serde::Deserialize;
 
@@ -116,6 +116,8 @@ struct File {
     storage: Storage,
     #[serde(default)]
     egress: RawOperator,
+    #[serde(default)]
+    audit: RawAudit,
 }
 
 /// The table `[native]`, about sandboxes on this host.
@@ -143,7 +145,7 @@ fn file(args: &Args) -> Result<File, Failure> {
 
 /// What the flags, the environment and the file come to.
 fn settings(args: &Args, environment: &Environment, user: User) -> Result<Config, Failure> {
-    let File { server: mut raw, egress, .. } = file(args)?;
+    let File { server: mut raw, egress, audit, .. } = file(args)?;
     raw.data_dir.get_or_insert_with(|| data_dir::default_for(user, environment));
     let overrides = Overrides {
         listen: args.listen,
@@ -152,12 +154,14 @@ fn settings(args: &Args, environment: &Environment, user: User) -> Result<Config
         vault_key: environment.vault_key.clone(),
         auth: if args.no_auth { AuthMode::Off } else { AuthMode::Key },
     };
-    let config = Config::new(raw, overrides).map_err(|error| match error {
+    let unusable = |error: ConfigError| match error {
         ConfigError::Read(error) => Failure::File(error),
         ConfigError::Invalid(_) | ConfigError::OpenToTheNetwork(_) => {
             Failure::Usage(error.to_string())
         }
-    })?;
+    };
+    let config = Config::new(raw, overrides).map_err(unusable)?;
+    let audit = audit.check().map_err(unusable)?;
     let unfit = |error: OperatorError| Failure::Usage(error.to_string());
     let operator = Operator::new(&egress).map_err(unfit)?;
     let egress_settings = EgressSettings::new(&egress).map_err(unfit)?;
@@ -165,7 +169,7 @@ fn settings(args: &Args, environment: &Environment, user: User) -> Result<Config
     let variable = |name: &str| env::offered(|known| known == name).remove(name);
     let vault = egress.vault.check(variable, offered, egress_settings.extra_ca.as_ref());
     let vault = vault.map_err(|error| Failure::Usage(error.to_string()))?;
-    Ok(Config { egress: operator, egress_settings, vault, ..config })
+    Ok(Config { egress: operator, egress_settings, vault, audit, ..config })
 }
 
 /// Where the key is, for the first lines that an operator reads.

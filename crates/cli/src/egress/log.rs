@@ -75,7 +75,8 @@ fn table(decisions: &[Decision]) -> String {
     table.render()
 }
 
-fn cells(decision: &Decision) -> [String; 7] {
+/// The time, the verdict, what, where, why, how often, and what became of it.
+pub(crate) fn cells(decision: &Decision) -> [String; 7] {
     let what = match decision.protocol {
         DecisionProtocol::Dns => "dns",
         DecisionProtocol::Tcp => "tcp",

@@ -1,0 +1,156 @@
+//! `osb audit verify`.
+
+use osb_api::SandboxId;
+use osb_audit::{Fault, Verified};
+use serde::Serialize;
+
+use super::Shelf;
+use crate::{
+    env::Environment,
+    failure::Failure,
+    output::{Format, Output},
+    table::Table,
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only this one [default: all of which there is something]
+    #[arg(long, value_name = "ID")]
+    sandbox: Option<SandboxId>,
+    /// Columns for people, or JSON with every field
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    shelf: Shelf,
+}
+
+/// What became of one book.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Checked {
+    sandbox: SandboxId,
+    state: State,
+    /// The numbers of the first and the last entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hash: Option<String>,
+    /// Why it cannot be relied on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// More may come.
+    Open,
+    /// The server was killed while it wrote the next entry.
+    Torn,
+    Finished,
+    Broken,
+}
+
+pub(super) fn main(
+    args: &Args,
+    environment: &Environment,
+    output: &mut Output<'_>,
+) -> Result<u8, Failure> {
+    let directory = args.shelf.path(environment)?;
+    let all = || osb_audit::books(&directory);
+    let sandboxes = args.sandbox.map_or_else(all, |one| Ok(vec![one]))?;
+    let mut checked = Vec::new();
+    for sandbox in sandboxes {
+        let read = osb_audit::read(&directory, sandbox, |_| Ok::<_, Fault>(()));
+        checked.push(Checked::new(sandbox, read)?);
+    }
+    match args.output {
+        Format::Json => output.json(&checked)?,
+        Format::Table => output.line(&table(&checked))?,
+    }
+    let broken: Vec<_> = checked.iter().filter_map(|it| it.fault.as_ref().zip(Some(it))).collect();
+    for (fault, Checked { sandbox, .. }) in &broken {
+        output.say(&format!("{sandbox}: {fault}"));
+    }
+    Ok(u8::from(!broken.is_empty()))
+}
+
+impl Checked {
+    fn new(sandbox: SandboxId, read: Result<Verified, Fault>) -> Result<Self, Failure> {
+        Ok(match read {
+            Ok(Verified { first, last, hash, is_finished, is_torn }) => Self {
+                sandbox,
+                state: match (is_torn, is_finished) {
+                    (true, _) => State::Torn,
+                    (false, true) => State::Finished,
+                    (false, false) => State::Open,
+                },
+                first: Some(first),
+                last: Some(last),
+                hash: Some(hash),
+                fault: None,
+            },
+            Err(Fault::Path(error)) => return Err(Failure::File(error)),
+            Err(fault @ (Fault::Empty | Fault::Broken { .. })) => {
+                let fault = Some(fault.to_string());
+                Self { sandbox, state: State::Broken, first: None, last: None, hash: None, fault }
+            }
+        })
+    }
+}
+
+fn table(checked: &[Checked]) -> String {
+    let mut table = Table::new(["SANDBOX", "STATE", "ENTRIES", "LAST HASH"]);
+    for Checked { sandbox, state, first, last, hash, .. } in checked {
+        let state = match state {
+            State::Open => "open",
+            State::Torn => "torn",
+            State::Finished => "finished",
+            State::Broken => "broken",
+        };
+        let entries = first.zip(*last).map(|(first, last)| format!("{first}-{last}"));
+        table.row([
+            sandbox.to_string(),
+            state.to_owned(),
+            entries.unwrap_or_default(),
+            hash.clone().unwrap_or_default(),
+        ]);
+    }
+    table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_book_is_a_row() {
+        let sandbox: SandboxId = "6f1f3f5e-1a2b-4c3d-8e9f-001122334455".parse().unwrap();
+        let whole = Verified {
+            first: 3,
+            last: 9,
+            hash: "ab".to_owned(),
+            is_finished: true,
+            is_torn: false,
+        };
+        let broken = Fault::Broken { number: 4, file: "/x/000001.jsonl".into(), line: 4 };
+        let torn = Verified { is_torn: true, ..whole.clone() };
+        let checked: Vec<_> = [Ok(whole), Ok(torn), Err(broken)]
+            .into_iter()
+            .map(|read| Checked::new(sandbox, read).unwrap())
+            .collect();
+        assert_eq!(
+            table(&checked),
+            "SANDBOX                               STATE     ENTRIES  LAST HASH\n\
+             6f1f3f5e-1a2b-4c3d-8e9f-001122334455  finished  3-9      ab\n\
+             6f1f3f5e-1a2b-4c3d-8e9f-001122334455  torn      3-9      ab\n\
+             6f1f3f5e-1a2b-4c3d-8e9f-001122334455  broken"
+        );
+        let json = serde_json::to_value(&checked[2]).unwrap();
+        assert_eq!(json["state"], "broken");
+        let fault = "entry 4 does not fit the one before it (/x/000001.jsonl, line 4)";
+        assert_eq!(json["fault"], fault);
+    }
+}
