@@ -135,14 +135,15 @@ impl Exchange {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let method = request.method().clone();
         match self.pass(request).await {
             Ok(response) => response,
-            Err(refusal) => refuse(&refusal).await,
+            Err(refusal) => refuse(&refusal, &method).await,
         }
     }
 
     async fn pass(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
-        let version = request.version();
+        let (version, method) = (request.version(), request.method().clone());
         self.check(&request)
             .inspect_err(|_| self.rules.turned_away(request.method(), request.uri().path()))?;
         let upgrade = Upgrade::requested(&mut request);
@@ -162,7 +163,7 @@ impl Exchange {
         let mut response = match self.upstream.send(request).await {
             Ok(response) => response,
             Err(Failed { how, message }) => {
-                let mut response = refuse(&failed(message)).await;
+                let mut response = refuse(&failed(message), &method).await;
                 response.extensions_mut().insert(how);
                 return Ok(finish(response));
             }
@@ -324,13 +325,17 @@ fn clean(headers: &mut HeaderMap) {
 
 /// An answer of our own. It ends the turn of its connection, since nothing was waited for: whoever
 /// goes on asking would keep others from being served, and the server from hearing of them.
-async fn refuse(refusal: &Refusal) -> Response<Body> {
+async fn refuse(refusal: &Refusal, method: &Method) -> Response<Body> {
     yield_now().await;
     let mut facts = refusal.facts.clone();
     facts.insert("message".to_owned(), format!("OpenSandbox: {}", refusal.message).into());
     let text = format!("{}\n", serde_json::Value::Object(facts));
-    let mut response = Response::new(body(text.into()));
+    let length = HeaderValue::from(text.len());
+    // To HTTP/2, an answer to this method that has a body is a broken one.
+    let said = if *method == Method::HEAD { Bytes::new() } else { text.into() };
+    let mut response = Response::new(body(said));
     *response.status_mut() = refusal.status;
+    response.headers_mut().insert(header::CONTENT_LENGTH, length);
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response

@@ -263,6 +263,9 @@ async fn both_sides_speak_http_2_if_both_can() {
     let other = request(Method::GET, "other.example.com", &uri, "");
     let response = sender.send_request(other).await.unwrap();
     assert_eq!(response.status(), StatusCode::MISDIRECTED_REQUEST);
+    let head = request(Method::HEAD, HOST, &format!("https://{HOST}/refused"), "");
+    let response = sender.send_request(head).await.unwrap();
+    assert_eq!(text(response).await, (StatusCode::FORBIDDEN, String::new()));
 }
 
 #[tokio::test]
