@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    body::Body,
+    body::{Body, Bytes},
     extract::State,
     response::Response,
     routing::{get, post},
@@ -29,8 +29,7 @@ pub(crate) use settings::{OnDisconnect, Settings};
 use crate::{
     daemon::Daemon,
     error::ApiError,
-    events::{self, Chunks},
-    reply,
+    events, reply,
     request::{self as body},
 };
 use start::Started;
@@ -49,20 +48,10 @@ async fn run(State(daemon): State<Arc<Daemon>>, content: Body) -> Result<Respons
     // A task of its own: whoever asks and leaves at once has asked all the same.
     daemon.tasks.clone().spawn(begin(daemon, asked, answer));
     let ended = || ApiError::refused("execd is about to end");
-    Ok(reply::events(match answered.await.map_err(|_| ended())?? {
-        Said::Everything(frames) => Body::from(frames),
-        Said::More(chunks) => chunks.begun().await,
-    }))
+    Ok(reply::events(answered.await.map_err(|_| ended())??))
 }
 
-type Answer = oneshot::Sender<Result<Said, ApiError>>;
-
-/// What a command is answered with.
-enum Said {
-    Everything(Vec<u8>),
-    /// Events that come for as long as it runs.
-    More(Chunks),
-}
+type Answer = oneshot::Sender<Result<Body, ApiError>>;
 
 /// Starts a command, answers, and follows it to its end.
 async fn begin(daemon: Arc<Daemon>, asked: RunCommand, answer: Answer) {
@@ -70,15 +59,16 @@ async fn begin(daemon: Arc<Daemon>, asked: RunCommand, answer: Answer) {
     let say = |said| drop(answer.send(said));
     match start::start(&daemon, asked).await {
         Err(error) => say(Err(error)),
-        Ok(Started::Not(frames)) => say(Ok(Said::Everything(frames))),
+        Ok(Started::Not(frames)) => say(Ok(Body::from(frames))),
         Ok(Started::Background(started, frames)) => {
-            say(Ok(Said::Everything(frames)));
+            say(Ok(Body::from(frames)));
             started.follow().await;
         }
         Ok(Started::Foreground(started, frames)) => {
-            let (client, chunks) = events::channel();
-            say(Ok(Said::More(chunks)));
-            started.follow(client, frames).await;
+            let (client, body) = events::channel();
+            client.try_send(Bytes::from(frames)).expect("invariant: a new channel has room");
+            say(Ok(body));
+            started.follow(client).await;
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use axum::body::{Body, Bytes};
-use futures_util::{StreamExt as _, stream};
+use futures_util::stream;
 use osb_api::execd::{Event, Failure, enames};
 use osb_core::{Clock, SystemClock};
 use tokio::{
@@ -19,33 +19,13 @@ const PING: Duration = Duration::from_secs(3);
 /// Chunks that wait for a slow client; when they are full, whatever writes them waits.
 const CHUNKS: usize = 2;
 
-/// What is read by a client, and the way to write to it. The sender learns when nobody reads it any
-/// more.
-pub(crate) fn channel() -> (mpsc::Sender<Bytes>, Chunks) {
-    let (client, chunks) = mpsc::channel(CHUNKS);
-    (client, Chunks(chunks))
-}
-
-/// Events on their way to a client.
-#[derive(Debug)]
-pub(crate) struct Chunks(mpsc::Receiver<Bytes>);
-
-impl Chunks {
-    /// The body of an answer.
-    pub(crate) fn body(self) -> Body {
-        self.after(None)
-    }
-
-    /// The same, once it begins: with its first events the head of the answer is not sent alone.
-    pub(crate) async fn begun(mut self) -> Body {
-        let first = self.0.recv().await;
-        self.after(first)
-    }
-
-    fn after(mut self, first: Option<Bytes>) -> Body {
-        let others = stream::poll_fn(move |context| self.0.poll_recv(context));
-        Body::from_stream(stream::iter(first).chain(others).map(Ok::<_, Infallible>))
-    }
+/// A body and the way to write to it. The sender learns when nobody reads the body any more.
+pub(crate) fn channel() -> (mpsc::Sender<Bytes>, Body) {
+    let (client, mut chunks) = mpsc::channel(CHUNKS);
+    let body = stream::poll_fn(move |context| {
+        chunks.poll_recv(context).map(|chunk| chunk.map(Ok::<_, Infallible>))
+    });
+    (client, Body::from_stream(body))
 }
 
 /// When to send a `ping`; the first was sent at the beginning.

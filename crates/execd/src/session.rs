@@ -172,7 +172,7 @@ async fn run(
     })
     .await?;
 
-    let (client, chunks) = events::channel();
+    let (client, stream) = events::channel();
     let mut first = Vec::new();
     Event::init(id.clone(), now()).frame(&mut first);
     Event::ping(now()).frame(&mut first);
@@ -188,7 +188,7 @@ async fn run(
         return Err(ApiError::no_session(&id));
     }
     drop(all);
-    Ok(reply::events(chunks.body()))
+    Ok(reply::events(stream))
 }
 
 /// `DELETE /session/{id}`.

@@ -1,12 +1,9 @@
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc};
 
 use axum::body::Bytes;
 use osb_api::execd::Event;
 use rustix::process::Pid;
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep_until},
-};
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{registry::Command, settings::OnDisconnect, start::Deadline};
 use crate::{
@@ -16,11 +13,6 @@ use crate::{
     output::{Budget, Output, Pace, READ},
     reaper::Exited,
 };
-
-/// How long the first events may wait for those of a command that has something to say at once, or
-/// ends. Everybody on the way to the client is busy with them just when the command needs the
-/// processor, and nobody notices so short a time.
-const TOGETHER: Duration = Duration::from_millis(5);
 
 /// A command whose output goes to a client as it comes.
 pub(super) struct Foreground {
@@ -39,13 +31,13 @@ pub(super) struct Foreground {
 struct Gone;
 
 impl Foreground {
-    /// Sends events until the command has ended, after the `first` ones. A client that leaves before
-    /// takes the command with it, unless execd was told otherwise.
-    pub(super) async fn follow(mut self, client: mpsc::Sender<Bytes>, first: Vec<u8>) {
+    /// Sends events until the command has ended. A client that leaves before takes the command
+    /// with it, unless execd was told otherwise.
+    pub(super) async fn follow(mut self, client: mpsc::Sender<Bytes>) {
         // Beside the sending: a client that does not read must not extend the time.
         let mut deadline = pin!(self.deadline.clone().enforce());
         let sent = tokio::select! {
-            sent = self.send(&client, first) => sent,
+            sent = self.send(&client) => sent,
             () = client.closed() => Err(Gone),
             () = &mut deadline => Err(Gone),
         };
@@ -71,27 +63,27 @@ impl Foreground {
         futures_util::future::join(self.stdout.discard(pace), self.stderr.discard(pace)).await;
     }
 
-    async fn send(&mut self, client: &mpsc::Sender<Bytes>, first: Vec<u8>) -> Result<(), Gone> {
+    async fn send(&mut self, client: &mpsc::Sender<Bytes>) -> Result<(), Gone> {
         let mut buffer = vec![0; READ];
-        let (mut frames, mut alone) = (first, pin!(sleep_until(self.began + TOGETHER)));
         let mut ping = events::pings(self.began);
         let exit = loop {
             // Room first, then reading: the rest waits in the pipe, and the command with it.
             let room = client.reserve().await.map_err(|_| Gone)?;
+            let mut frames = Vec::new();
             tokio::select! {
                 exit = &mut self.exited => break exit,
                 () = self.stdout.readable() => {}
                 () = self.stderr.readable() => {}
-                () = &mut alone, if !frames.is_empty() => {}
                 _ = ping.tick() => Event::ping(now()).frame(&mut frames),
             }
             self.stdout.read(&mut buffer, now(), &mut frames);
             self.stderr.read(&mut buffer, now(), &mut frames);
             self.tell_of_the_budget(&mut frames);
             if !frames.is_empty() {
-                room.send(Bytes::from(std::mem::take(&mut frames)));
+                room.send(Bytes::from(frames));
             }
         };
+        let mut frames = Vec::new();
         // Only what is in the pipes now: a process left in the background may write for ever.
         for output in [&mut self.stdout, &mut self.stderr] {
             let mut waiting = output.waiting();

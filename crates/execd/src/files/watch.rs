@@ -69,14 +69,14 @@ pub(super) async fn watch(scope: Scope, uri: Uri) -> Result<Response, ApiError> 
     });
     let (tree, mut first) = begun.await?;
     first.insert(0, Change::bare(ChangeKind::Ready, now()));
-    let (client, chunks) = events::channel();
+    let (client, body) = events::channel();
     let mut watch = Watch { scope, queue, tree: Some(tree), halves: Vec::new(), client };
     daemon.tasks.spawn(async move {
         let ending = watch.scope.daemon().ending.clone();
         ending.run_until_cancelled(watch.tell(first)).await;
         drop(permit);
     });
-    Ok(reply::events(chunks.body()))
+    Ok(reply::events(body))
 }
 
 /// A client that hears of changes.
