@@ -14,12 +14,14 @@ mod armed;
 mod binding;
 mod credential;
 mod encode;
+mod heads;
 mod host;
 mod keep;
 mod letters;
 pub(crate) mod path;
 mod patterns;
 mod redact;
+mod redaction;
 mod remote;
 mod sealed;
 mod settings;
@@ -57,6 +59,7 @@ pub use self::{
     remote::{BadAddress, Remote, RemoteError, Token},
     settings::{BadSettings, RawVault, RawVaultStore, VaultSettings},
     source::{SourceError, Sources},
+    spellings::Work,
     terms::{BadProxy, Proxies, Scope, Transport},
     vaults::Vaults,
 };

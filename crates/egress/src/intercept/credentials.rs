@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -17,12 +17,12 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::ext::ReasonPhrase;
 use osb_api::SandboxId;
 use osb_core::Chain;
-use tokio::{sync::OwnedSemaphorePermit, time::timeout};
+use tokio::{sync::OwnedSemaphorePermit, task::yield_now, time::timeout};
 
 use super::{Body, BoxError, Finish, Host, Refusal, Rules, Scheme, peer::Failure};
 use crate::{
     Asked, By, CredentialOutcome, CredentialUse, Ruling, Verdict,
-    vault::{Found, Redactor, Rewrite, Vault, ask_plainly},
+    vault::{Found, Redactor, Rewrite, Vault, Work, ask_plainly},
 };
 
 /// How long a client may take for a body that is read whole.
@@ -259,25 +259,50 @@ struct Rewriting {
     rewrite: Option<Rewrite>,
     /// What is yet to be rewritten of the last piece.
     rest: Bytes,
+    /// Whether the rewriting is to be gone on with.
+    is_tired: bool,
+    /// Whether no piece follows.
+    is_over: bool,
     /// What follows the body, once the end of it was passed on.
     trailers: Option<HeaderMap>,
     /// What is taken out of the trailers, of an answer.
     redactor: Option<Arc<Redactor>>,
 }
 
+/// A piece on its way costs as much as to look through so many letters.
+const PIECE: usize = 256;
+
 impl Rewriting {
     fn new(body: Body, rewrite: Rewrite, redactor: Option<Arc<Redactor>>) -> Self {
-        Self { body, rewrite: Some(rewrite), rest: Bytes::new(), trailers: None, redactor }
+        Self {
+            body,
+            rewrite: Some(rewrite),
+            rest: Bytes::new(),
+            is_tired: false,
+            is_over: false,
+            trailers: None,
+            redactor,
+        }
     }
 
-    /// What the rewriting held back.
-    fn finish(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
-        let last = self.rewrite.take()?.finish();
-        match last {
-            Ok(last) if last.is_empty() => None,
-            Ok(last) => Some(Ok(Frame::data(last))),
-            Err(error) => Some(Err(error.into())),
+    /// Goes on with the rewriting, and gives the next piece, if there is something to rewrite.
+    fn rewrite(&mut self, work: &mut Work) -> Option<Result<Poll<Bytes>, BoxError>> {
+        let rewrite = self.rewrite.as_mut()?;
+        let done = if std::mem::take(&mut self.is_tired) {
+            Ok(rewrite.resume(work))
+        } else if !self.rest.is_empty() {
+            let step = self.rest.len().min(rewrite.step());
+            rewrite.push(self.rest.split_to(step), work)
+        } else if self.is_over {
+            rewrite.finish(work)
+        } else {
+            return None;
+        };
+        self.is_tired = matches!(done, Ok(Poll::Pending));
+        if self.is_over && self.rest.is_empty() && !self.is_tired {
+            self.rewrite = None;
         }
+        Some(done.map_err(Into::into))
     }
 }
 
@@ -289,25 +314,34 @@ impl http_body::Body for Rewriting {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let mut work = Work::new(Work::TURN);
         loop {
-            if let Some(trailers) = self.trailers.take() {
-                return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+            // Others have their turn, and the server hears of them.
+            if work.is_done() {
+                ready!(pin!(yield_now()).poll(cx));
+                work = Work::new(Work::TURN);
             }
-            let this = &mut *self;
-            let Some(rewrite) = &mut this.rewrite else { return Poll::Ready(None) };
-            if !this.rest.is_empty() {
-                let step = this.rest.len().min(rewrite.step());
-                match rewrite.push(this.rest.split_to(step)) {
-                    // All of it is held back.
-                    Ok(piece) if piece.is_empty() => continue,
-                    Ok(piece) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
-                    Err(error) => return Poll::Ready(Some(Err(error.into()))),
-                }
+            match this.rewrite(&mut work) {
+                // All of it is held back, or it is not yet known.
+                Some(Ok(Poll::Ready(piece))) if piece.is_empty() => continue,
+                Some(Ok(Poll::Pending)) => continue,
+                Some(Ok(Poll::Ready(piece))) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => {}
             }
+            if this.is_over {
+                let trailers = this.trailers.take();
+                return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
+            }
+            work.spend(PIECE);
             let frame = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => return Poll::Ready(this.finish()),
+                None => {
+                    this.is_over = true;
+                    continue;
+                }
             };
             match frame.into_data() {
                 Ok(piece) => this.rest = piece,
@@ -316,10 +350,7 @@ impl http_body::Body for Rewriting {
                     if let Some(redactor) = &this.redactor {
                         redactor.headers(&mut trailers);
                     }
-                    this.trailers = Some(trailers);
-                    if let Some(last) = this.finish() {
-                        return Poll::Ready(Some(last));
-                    }
+                    (this.is_over, this.trailers) = (true, Some(trailers));
                 }
             }
         }

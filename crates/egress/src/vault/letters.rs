@@ -1,7 +1,7 @@
 //! Reads text letter by letter, each as it is or as URLs, JSON and HTML write it, in any mixture.
 
 /// So many bytes are read at once.
-const AT_ONCE: usize = 32;
+pub(super) const AT_ONCE: usize = 32;
 /// The last of them may be the first of a character.
 pub(super) const BLOCK: usize = AT_ONCE + 3;
 /// How often what an encoding begins with may be encoded itself.
@@ -23,9 +23,12 @@ const NAMES: [(&[u8], u8); 9] = [
 ];
 
 /// A text that is read from its beginning.
+#[derive(Clone)]
 pub(super) struct Letters<'a> {
     text: &'a [u8],
     read: usize,
+    /// Whether no letter stands for another.
+    as_they_are: bool,
 }
 
 /// Something that was read, and how long it was written.
@@ -33,9 +36,14 @@ type Read<T> = Option<(T, usize)>;
 
 /// URLs encode bytes, others characters.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Letter {
+pub(super) enum Letter {
     Byte(u8),
     Char(char),
+}
+
+/// Whether something else than the byte itself may begin with it.
+pub(super) fn is_special(byte: u8) -> bool {
+    matches!(byte, b'%' | b'\\' | b'&')
 }
 
 /// Where something else than the byte itself may begin.
@@ -45,7 +53,12 @@ pub(super) fn specials(text: &[u8]) -> impl Iterator<Item = usize> {
 
 impl<'a> Letters<'a> {
     pub(super) fn new(text: &'a [u8]) -> Self {
-        Self { text, read: 0 }
+        Self { text, read: 0, as_they_are: false }
+    }
+
+    /// Without a thought for what they may mean.
+    pub(super) fn as_they_are(text: &'a [u8]) -> Self {
+        Self { as_they_are: true, ..Self::new(text) }
     }
 
     /// Reads so many bytes, if they are not too many at once, and a character may have some more. At
@@ -54,11 +67,8 @@ impl<'a> Letters<'a> {
         let mut filled = 0;
         while filled < count.min(AT_ONCE) {
             let text = rest(self.text, self.read);
-            let (Some(into), Some(&first)) = (block.get_mut(filled..), text.first()) else { break };
-            let (letter, read) = match first {
-                b'%' | b'\\' | b'&' => letter(text).unwrap_or((Letter::Byte(first), 1)),
-                _ => (Letter::Byte(first), 1),
-            };
+            let Some(into) = block.get_mut(filled..).filter(|_| !text.is_empty()) else { break };
+            let (letter, read) = letter(text);
             filled += match (letter, into.first_mut()) {
                 (Letter::Char(char), _) => char.encode_utf8(into).len(),
                 (Letter::Byte(byte), Some(into)) => {
@@ -72,47 +82,87 @@ impl<'a> Letters<'a> {
         block.get(..filled).unwrap_or_default()
     }
 
+    /// Reads on up to so many bytes, as many at once as are written as they are.
+    pub(super) fn run<'b>(&mut self, block: &'b mut [u8; BLOCK], count: usize) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        let text = rest(self.text, self.read);
+        let text = text.get(..count).unwrap_or(text);
+        let special = if self.as_they_are { None } else { specials(text).next() };
+        let plain = special.unwrap_or(text.len());
+        if plain < AT_ONCE.min(text.len()) {
+            return self.fill(block, count);
+        }
+        self.read += plain;
+        text.get(..plain).unwrap_or_default()
+    }
+
+    /// Reads exactly so many bytes, and says how much of the text was read then.
+    pub(super) fn skip(mut self, mut count: usize) -> Option<usize> {
+        let mut block = [0; BLOCK];
+        while count > 0 {
+            let read = self.run(&mut block, count).len();
+            count = count.checked_sub(read).filter(|_| read > 0)?;
+        }
+        Some(self.read)
+    }
+
     /// How much of the text was read.
     pub(super) fn read(&self) -> usize {
         self.read
     }
 }
 
-/// Whether what begins with something special may be more than that.
-pub(super) fn is_more(text: &[u8]) -> bool {
-    match *text {
-        [b'%', high, low, ..] => high.is_ascii_hexdigit() && low.is_ascii_hexdigit(),
-        [b'\\', kind, ..] => matches!(kind, b'\\' | b'%' | b'u') || escape(kind).is_some(),
-        [b'&', next, ..] => next.is_ascii_alphabetic() || matches!(next, b'#' | b'%' | b'\\'),
-        _ => false,
+impl Letter {
+    /// Its bytes, as a number, and how many they are.
+    pub(super) fn number(self) -> (u64, usize) {
+        match self {
+            Self::Byte(byte) => (byte.into(), 1),
+            Self::Char(char) => {
+                let mut bytes = [0; 4];
+                let length = char.encode_utf8(&mut bytes).len();
+                (u32::from_le_bytes(bytes).into(), length)
+            }
+        }
     }
 }
 
-fn letter(text: &[u8]) -> Read<Letter> {
-    // Most are simple.
-    match *text {
-        [b'\\', kind, ..] => {
-            if let Some(byte) = escape(kind) {
-                return Some((Letter::Byte(byte), 2));
+/// The first letter of a text, and how long it is written.
+#[inline]
+pub(super) fn letter(text: &[u8]) -> (Letter, usize) {
+    let (byte, read) = match *text {
+        // Most are simple.
+        [b'%', high, low, ..] => {
+            let (high, low) = (digit(high), digit(low));
+            let byte = high << 4 | low;
+            if high | low == NO_DIGIT {
+                (b'%', 1)
+            } else if is_special(byte) {
+                return encoded(text);
+            } else {
+                (byte, 3)
             }
         }
-        [b'%', high, low, ..] => match (digit(high), digit(low)) {
-            (Some(high), Some(low)) => {
-                let byte = high << 4 | low;
-                if !matches!(byte, b'%' | b'\\' | b'&') {
-                    return Some((Letter::Byte(byte), 3));
-                }
-            }
-            _ => return Some((Letter::Byte(b'%'), 1)),
+        [b'\\', kind, ..] => match escape(kind) {
+            Some(byte) => (byte, 2),
+            None => return encoded(text),
         },
-        _ => {}
-    }
-    let (first, read) = in_json(text)?;
+        [b'&', ..] => return encoded(text),
+        [byte, ..] => (byte, 1),
+        [] => (0, 0),
+    };
+    (Letter::Byte(byte), read)
+}
+
+/// The first letter of a text that begins with something special.
+fn encoded(text: &[u8]) -> (Letter, usize) {
+    let Some((first, read)) = in_json(text) else { return (Letter::Byte(0), 0) };
     if first != Letter::Byte(b'&') && first != Letter::Char('&') {
-        return Some((first, read));
+        return (first, read);
     }
     let named = in_html(rest(text, read), DEEP);
-    Some(named.map_or((first, read), |(letter, more)| (letter, read + more)))
+    named.map_or((first, read), |(letter, more)| (letter, read + more))
 }
 
 /// What follows a `&` that is more than that.
@@ -174,12 +224,15 @@ fn escape(kind: u8) -> Option<u8> {
     })
 }
 
-fn digit(byte: u8) -> Option<u8> {
+/// Stands for what is no digit: it has all bits, and two digits together have not.
+const NO_DIGIT: u8 = u8::MAX;
+
+fn digit(byte: u8) -> u8 {
     match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        b'A'..=b'F' => Some(byte - b'A' + 10),
-        _ => None,
+        b'0'..=b'9' => byte - b'0',
+        b'a'..=b'f' => byte - b'a' + 10,
+        b'A'..=b'F' => byte - b'A' + 10,
+        _ => NO_DIGIT,
     }
 }
 

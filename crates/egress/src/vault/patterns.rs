@@ -4,16 +4,18 @@
 //! looked at again. What is held back of a piece is the beginning of something, or, where secrets
 //! are looked for, does not depend on them.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc, task::Poll};
 
 use bytes::Bytes;
 
-use super::{encode::Wiped, spellings::Spellings};
+use super::{
+    encode::Wiped,
+    redaction::Redaction,
+    spellings::{Spellings, Work},
+};
 
 /// About what becomes of a piece at once.
 const STEP: usize = 64 << 10;
-/// What is put in the place of a secret.
-pub(super) const REDACTED: &[u8] = b"[REDACTED]";
 
 /// Texts to find, each with what to put in its place.
 pub(super) struct Patterns {
@@ -41,9 +43,6 @@ pub struct Overgrown;
 /// A body on its way, in which texts or secrets are looked for.
 pub struct Rewrite {
     sought: Sought,
-    held: Vec<u8>,
-    /// How much longer the whole may become.
-    room: usize,
     length: Option<u64>,
 }
 
@@ -51,9 +50,14 @@ pub struct Rewrite {
 enum Sought {
     /// What may be the beginning of a text is held back. Whoever sees the pieces learns how the
     /// texts begin.
-    Texts(Arc<Patterns>),
+    Texts {
+        patterns: Arc<Patterns>,
+        held: Vec<u8>,
+        /// How much longer the whole may become.
+        room: usize,
+    },
     /// See [`Spellings::blind`].
-    Secrets(Arc<Spellings>),
+    Secrets(Redaction),
 }
 
 /// What is at a position.
@@ -121,6 +125,30 @@ impl Patterns {
         Ok(End { copied, decided: text.len() })
     }
 
+    /// Takes the next piece, or the last if it is `over`, and gives what can be passed on. The rest is
+    /// held back.
+    fn take(
+        &self,
+        piece: Bytes,
+        held: &mut Vec<u8>,
+        room: &mut usize,
+        over: bool,
+    ) -> Result<Bytes, Overgrown> {
+        let text = if held.is_empty() {
+            piece
+        } else {
+            held.extend_from_slice(&piece);
+            Bytes::from(std::mem::take(held))
+        };
+        let mut out = None;
+        let end = self.run(&text, over, room, &mut out)?;
+        held.extend_from_slice(text.get(end.decided..).unwrap_or_default());
+        // Where nothing was replaced the piece goes on as it came, without a copy.
+        let Some(mut out) = out else { return Ok(text.slice(..end.decided)) };
+        out.extend_from_slice(text.get(end.copied..end.decided).unwrap_or_default());
+        Ok(Bytes::from(out))
+    }
+
     /// How much longer a text of this length can become.
     fn growth(&self, length: usize) -> usize {
         let of = |pattern: &Pattern| {
@@ -156,24 +184,6 @@ impl End {
         out.extend_from_slice(text.get(self.copied..).unwrap_or_default());
         Cow::Owned(out)
     }
-}
-
-/// Takes the secrets out of a whole text.
-pub(super) fn redacted<'t>(secrets: &Spellings, text: &'t [u8]) -> Cow<'t, [u8]> {
-    let mut out = None;
-    redact(secrets, text, text.len(), &mut out).whole(text, out)
-}
-
-/// Takes out the secrets that begin before a position, before which all can be decided.
-fn redact(secrets: &Spellings, text: &[u8], limit: usize, out: &mut Option<Vec<u8>>) -> End {
-    let mut copied = 0;
-    for found in secrets.find(text, limit) {
-        let out = out.get_or_insert_with(|| Vec::with_capacity(text.len()));
-        out.extend_from_slice(text.get(copied..found.start).unwrap_or_default());
-        out.extend_from_slice(REDACTED);
-        copied = found.end;
-    }
-    End { copied, decided: limit.max(copied) }
 }
 
 impl Begins {
@@ -215,11 +225,11 @@ impl Rewrite {
     pub const WHOLE: u64 = 1 << 20;
 
     pub(super) fn new(patterns: Arc<Patterns>, room: usize, length: Option<u64>) -> Self {
-        Self { sought: Sought::Texts(patterns), held: Vec::new(), room, length }
+        Self { sought: Sought::Texts { patterns, held: Vec::new(), room }, length }
     }
 
     pub(super) fn redacting(secrets: Arc<Spellings>, length: Option<u64>) -> Self {
-        Self { sought: Sought::Secrets(secrets), held: Vec::new(), room: 0, length }
+        Self { sought: Sought::Secrets(Redaction::new(secrets)), length }
     }
 
     /// How long the body was announced to be, before anything is replaced.
@@ -230,7 +240,7 @@ impl Rewrite {
     /// How much to push at once, so that little is in memory of what that becomes.
     pub fn step(&self) -> usize {
         match &self.sought {
-            Sought::Texts(texts) => (STEP / (1 + texts.growth(STEP) / STEP)).max(1),
+            Sought::Texts { patterns, .. } => (STEP / (1 + patterns.growth(STEP) / STEP)).max(1),
             // What is put in is short.
             Sought::Secrets(_) => usize::MAX,
         }
@@ -238,55 +248,62 @@ impl Rewrite {
 
     /// How much memory it takes to read the body whole and to rewrite it, if it should be.
     pub fn needs(&self) -> Option<usize> {
+        let Sought::Texts { patterns, room, .. } = &self.sought else { return None };
         let length = self.length.filter(|length| *length <= Self::WHOLE)?;
         let length = usize::try_from(length).ok()?;
-        let growth = match &self.sought {
-            Sought::Texts(texts) => texts.growth(length).min(self.room),
-            Sought::Secrets(_) => length.saturating_mul(REDACTED.len()),
-        };
-        Some(length + growth)
+        Some(length + patterns.growth(length).min(*room))
     }
 
-    /// Takes the next piece and gives what can be passed on.
-    pub fn push(&mut self, piece: Bytes) -> Result<Bytes, Overgrown> {
-        let text = self.after_held(piece);
-        self.take(&text, false)
+    /// Takes the next piece and gives what can be passed on, once it is known: see [`Self::resume`].
+    pub fn push(&mut self, piece: Bytes, work: &mut Work) -> Result<Poll<Bytes>, Overgrown> {
+        match &mut self.sought {
+            Sought::Texts { patterns, held, room } => {
+                patterns.take(piece, held, room, false).map(Poll::Ready)
+            }
+            Sought::Secrets(redaction) => {
+                redaction.take(&piece);
+                Ok(redaction.resume(work))
+            }
+        }
     }
 
     /// Gives what was held back: the body is over.
-    pub fn finish(self) -> Result<Bytes, Overgrown> {
-        self.whole(Bytes::new())
+    pub fn finish(&mut self, work: &mut Work) -> Result<Poll<Bytes>, Overgrown> {
+        match &mut self.sought {
+            Sought::Texts { patterns, held, room } => {
+                patterns.take(Bytes::new(), held, room, true).map(Poll::Ready)
+            }
+            Sought::Secrets(redaction) => {
+                redaction.end();
+                Ok(redaction.resume(work))
+            }
+        }
+    }
+
+    /// Goes on with what was too much work before.
+    pub fn resume(&mut self, work: &mut Work) -> Poll<Bytes> {
+        match &mut self.sought {
+            Sought::Texts { .. } => Poll::Ready(Bytes::new()),
+            Sought::Secrets(redaction) => redaction.resume(work),
+        }
     }
 
     /// Takes a whole body.
-    pub fn whole(mut self, body: Bytes) -> Result<Bytes, Overgrown> {
-        let text = self.after_held(body);
-        self.take(&text, true)
-    }
-
-    fn after_held(&mut self, piece: Bytes) -> Bytes {
-        if self.held.is_empty() {
-            return piece;
-        }
-        let mut text = std::mem::take(&mut self.held);
-        text.extend_from_slice(&piece);
-        Bytes::from(text)
-    }
-
-    fn take(&mut self, text: &Bytes, over: bool) -> Result<Bytes, Overgrown> {
-        let mut out = None;
-        let end = match &self.sought {
-            Sought::Texts(texts) => texts.run(text, over, &mut self.room, &mut out)?,
-            Sought::Secrets(secrets) => {
-                let limit = if over { text.len() } else { secrets.blind(text) };
-                redact(secrets, text, limit, &mut out)
+    pub fn whole(self, body: Bytes) -> Result<Bytes, Overgrown> {
+        match self.sought {
+            Sought::Texts { patterns, mut held, mut room } => {
+                patterns.take(body, &mut held, &mut room, true)
             }
-        };
-        self.held.extend_from_slice(text.get(end.decided..).unwrap_or_default());
-        // Where nothing was replaced the piece goes on as it came, without a copy.
-        let Some(mut out) = out else { return Ok(text.slice(..end.decided)) };
-        out.extend_from_slice(text.get(end.copied..end.decided).unwrap_or_default());
-        Ok(Bytes::from(out))
+            Sought::Secrets(mut redaction) => {
+                redaction.take(&body);
+                redaction.end();
+                loop {
+                    if let Poll::Ready(clean) = redaction.resume(&mut Work::new(Work::TURN)) {
+                        return Ok(clean);
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -298,13 +315,13 @@ pub fn rewrite<'a>(
 ) -> Result<Vec<u8>, Overgrown> {
     let wiped = |text: &[u8]| Wiped::new(text.to_vec());
     let pairs = pairs.iter().map(|(find, put)| (wiped(find), wiped(put)));
-    let patterns = Arc::new(Patterns::new(pairs));
-    let mut rewrite = Rewrite::new(patterns, usize::MAX, None);
-    let mut out = Vec::new();
+    let patterns = Patterns::new(pairs);
+    let (mut out, mut held, mut room) = (Vec::new(), Vec::new(), usize::MAX);
     for piece in pieces {
-        out.extend_from_slice(&rewrite.push(Bytes::copy_from_slice(piece))?);
+        let piece = Bytes::copy_from_slice(piece);
+        out.extend_from_slice(&patterns.take(piece, &mut held, &mut room, false)?);
     }
-    out.extend_from_slice(&rewrite.finish()?);
+    out.extend_from_slice(&patterns.take(Bytes::new(), &mut held, &mut room, true)?);
     Ok(out)
 }
 

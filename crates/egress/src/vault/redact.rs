@@ -7,10 +7,13 @@ use http::{HeaderMap, HeaderValue};
 use super::{
     armed::{self, Plan},
     encode::Wiped,
-    patterns::{Rewrite, redacted},
-    spellings::Spellings,
+    patterns::Rewrite,
+    redaction::{REDACTED, redacted},
+    spellings::{Seen, Spellings, Work},
 };
 
+/// How much may be looked at in a head. Beyond that it says beginnings of secrets and little else.
+const IN_HEAD: usize = 1 << 20;
 /// Shorter texts are found everywhere by chance.
 const TELLING: usize = 6;
 
@@ -56,16 +59,17 @@ impl Redactor {
     /// Goes through the headers of an answer, or through its trailers. Repeated headers stay so.
     /// One whose very name has a secret goes.
     pub fn headers(&self, headers: &mut HeaderMap) {
+        let mut work = Work::new(IN_HEAD);
         let told: Vec<_> = headers
             .keys()
-            .filter(|name| self.in_names.is_in(name.as_str().as_bytes()))
+            .filter(|name| has(&self.in_names, name.as_str().as_bytes(), &mut work))
             .cloned()
             .collect();
         for name in told {
             headers.remove(name);
         }
         for value in headers.values_mut() {
-            if let Cow::Owned(clean) = self.text(value.as_bytes()) {
+            if let Cow::Owned(clean) = self.text(value.as_bytes(), &mut work) {
                 // What was left of a header and what was put in are fit for one.
                 *value = HeaderValue::from_bytes(&clean)
                     .unwrap_or_else(|_| HeaderValue::from_static("[REDACTED]"));
@@ -75,12 +79,12 @@ impl Redactor {
 
     /// Whether a text has a secret.
     pub fn finds(&self, text: &[u8]) -> bool {
-        self.secrets.is_in(text)
+        has(&self.secrets, text, &mut Work::new(IN_HEAD))
     }
 
-    /// Goes through a whole text.
-    fn text<'t>(&self, text: &'t [u8]) -> Cow<'t, [u8]> {
-        redacted(&self.secrets, text)
+    /// Goes through a whole text. One that is too much work goes.
+    fn text<'t>(&self, text: &'t [u8], work: &mut Work) -> Cow<'t, [u8]> {
+        redacted(&self.secrets, text, work).unwrap_or_else(|| Cow::Owned(REDACTED.to_vec()))
     }
 
     /// What the body of an answer with these headers goes through, if it has one. What is compressed
@@ -98,6 +102,11 @@ impl Redactor {
     }
 }
 
+/// Whether a text has a secret, or cannot be gone through.
+fn has(secrets: &Spellings, text: &[u8], work: &mut Work) -> bool {
+    !matches!(secrets.next(text, 0..text.len(), work), Seen::Nothing)
+}
+
 /// What is secret of a user and a password: the password, or else a user who has none.
 fn alone(text: &[u8]) -> Option<&[u8]> {
     let colon = text.iter().position(|byte| *byte == b':')?;
@@ -110,16 +119,21 @@ fn alone(text: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
+    use std::task::Poll;
+
     use bytes::Bytes;
     use http::header;
 
     use super::{
-        super::{
-            armed::{AuthScheme, Injection},
-            patterns::REDACTED,
-        },
+        super::armed::{AuthScheme, Injection},
         *,
     };
+
+    impl Redactor {
+        fn clean<'t>(&self, text: &'t [u8]) -> Cow<'t, [u8]> {
+            self.text(text, &mut Work::new(IN_HEAD))
+        }
+    }
 
     fn redactor(secret: &str, scheme: AuthScheme) -> Redactor {
         let plan = Plan {
@@ -132,7 +146,7 @@ mod tests {
     #[test]
     fn every_form_of_a_secret_is_taken_out() {
         let redactor = redactor("p/ss \"w\"", AuthScheme::Bearer);
-        assert_eq!(&*redactor.text(b"Bearer p/ss \"w\"!"), b"Bearer [REDACTED]!");
+        assert_eq!(&*redactor.clean(b"Bearer p/ss \"w\"!"), b"Bearer [REDACTED]!");
         for text in [
             "p/ss \"w\"",
             "p%2Fss%20%22w%22",
@@ -141,7 +155,7 @@ mod tests {
             "p/ss \\\"w\\\"",
             "p/ss \\\\\\\"w\\\\\\\"",
         ] {
-            let clean = redactor.text(text.as_bytes());
+            let clean = redactor.clean(text.as_bytes());
             assert_eq!(&*clean, REDACTED, "{text}");
         }
     }
@@ -149,8 +163,8 @@ mod tests {
     #[test]
     fn user_and_password_of_a_basic_secret_are_taken_out() {
         let redactor = redactor("dXNlcjpodW50ZXIy", AuthScheme::Basic);
-        assert_eq!(&*redactor.text(b"you are user:hunter2!"), b"you are [REDACTED]!");
-        assert_eq!(&*redactor.text(b"Basic dXNlcjpodW50ZXIy"), b"Basic [REDACTED]");
+        assert_eq!(&*redactor.clean(b"you are user:hunter2!"), b"you are [REDACTED]!");
+        assert_eq!(&*redactor.clean(b"Basic dXNlcjpodW50ZXIy"), b"Basic [REDACTED]");
     }
 
     #[test]
@@ -173,9 +187,11 @@ mod tests {
         let mut body = redactor.body(&mut headers).unwrap();
         assert_eq!(body.length(), Some(17));
         assert!(headers.is_empty());
-        assert_eq!(body.push(Bytes::from_static(b"it is hunt")).unwrap(), "");
-        assert_eq!(body.push(Bytes::from_static(b"er2\nok")).unwrap(), "it is [REDACTED]\n");
-        assert_eq!(body.finish().unwrap(), "ok");
+        let mut work = Work::new(Work::TURN);
+        let mut push = |piece: &'static str| body.push(piece.into(), &mut work).unwrap();
+        assert_eq!(push("it is hunt"), Poll::Ready("".into()));
+        assert_eq!(push("er2\nok"), Poll::Ready("it is [REDACTED]\n".into()));
+        assert_eq!(body.finish(&mut work).unwrap(), Poll::Ready("ok".into()));
         for encoding in ["gzip", "", "utf-8"] {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding));
             let body = redactor.body(&mut headers).unwrap();
@@ -203,7 +219,7 @@ mod tests {
             ("git:x", "git x", "git x"),
         ] {
             let redactor = redactor(&STANDARD.encode(secret), AuthScheme::Basic);
-            let clean = redactor.text(said.as_bytes());
+            let clean = redactor.clean(said.as_bytes());
             assert_eq!(std::str::from_utf8(&clean).unwrap(), expected, "{secret}");
         }
     }
@@ -222,7 +238,7 @@ mod tests {
             r#"a\\\/b&<c>+\\\"ü"#,
             r#"a/b\\u0026\\u003cc\\u003e+\\\"ü"#,
         ] {
-            assert_eq!(&*redactor.text(text.as_bytes()), REDACTED, "{text}");
+            assert_eq!(&*redactor.clean(text.as_bytes()), REDACTED, "{text}");
         }
     }
 }

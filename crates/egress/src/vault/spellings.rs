@@ -2,39 +2,78 @@
 //! JSON or HTML write it, and as they write what another of them wrote.
 //!
 //! The sandbox chooses the text and sees how long it takes. So the work depends on the text alone,
-//! until four letters of a secret are there, and then on every thirty-two that are.
+//! until four letters of a secret are there, and then on every thirty-two that are. Who fills a vault
+//! may choose the secrets, too. So all are looked for together, and of a long one not more than a part
+//! at any place, unless that is there: then it is taken out, and not looked at again.
 
-use std::{fmt, ops::Range};
+use std::{fmt, ops::Range, sync::Arc};
 
 use secrecy::zeroize::Zeroizing;
 
 use super::{
     encode::Wiped,
-    letters::{BLOCK, Letters, is_more, rest, specials},
+    heads::{HEAD, Heads, window},
+    letters::{AT_ONCE, BLOCK, Letters, is_special, letter, rest, specials},
 };
 
-/// How much of a secret is looked for at first.
-const HEAD: usize = 4;
+/// What is found of a secret at least, if it has so much: of a longer one so many letters, or a
+/// multiple, are taken out even if the rest does not follow. Nobody can guess so many at once, and what
+/// secrets of a kind begin with is shorter.
+const PART: usize = 512;
 /// So many places are looked at together.
 const TOGETHER: usize = 256;
-/// A spelling is at most so many times as long as its secret.
+/// A spelling is at most so many times as long as the longest secret.
 const LONGER: usize = 6;
 /// What is held back of a text is a multiple of this.
 const HELD: usize = 256;
 
 /// Secrets to find.
 pub(super) struct Spellings {
-    /// The longest first, none twice, none empty.
-    secrets: Vec<Wiped>,
-    heads: Vec<Head>,
+    /// In the order of their letters, none twice, none empty.
+    secrets: Vec<Secret>,
+    heads: Heads,
+    longest: usize,
+    /// Whether one of them has more than a line.
+    spans_lines: bool,
+    /// Whether one of them looks as if it were spelt.
+    look_spelt: bool,
 }
 
-/// What a secret begins with.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Head {
-    bytes: [u8; HEAD],
-    /// Without what is beyond the end of a short one.
-    mask: [u8; HEAD],
+struct Secret {
+    text: Arc<Wiped>,
+    /// Where the longest other one is that this begins with.
+    within: Option<usize>,
+}
+
+/// How much may be looked at, about in letters.
+#[derive(Debug)]
+pub struct Work(usize);
+
+/// What there is in a text.
+pub(super) enum Seen {
+    Nothing,
+    Secret(Range<usize>),
+    /// It was enough work. From there on it is not known.
+    Tired(usize),
+}
+
+impl Work {
+    /// What others can wait for: not more than a millisecond or two.
+    pub const TURN: usize = 256 << 10;
+    /// What a place costs at which something may begin.
+    const PLACE: usize = 8;
+
+    pub fn new(letters: usize) -> Self {
+        Self(letters)
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn spend(&mut self, letters: usize) {
+        self.0 = self.0.saturating_sub(letters);
+    }
 }
 
 impl Spellings {
@@ -48,134 +87,204 @@ impl Spellings {
             // A secret may look as if it were spelt. Then so does every spelling of it.
             secrets.push(read(text));
         }
-        Self::of(secrets)
+        Self::of(secrets.into_iter().map(Arc::new).collect())
     }
 
     pub(super) fn of_all<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
-        Self::of(all.flat_map(|one| one.secrets.iter().cloned()).collect())
+        Self::of(all.flat_map(|one| one.secrets.iter().map(|it| Arc::clone(&it.text))).collect())
     }
 
-    fn of(mut secrets: Vec<Wiped>) -> Self {
-        secrets.retain(|secret| !secret.is_empty());
-        secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.as_slice().cmp(b.as_slice())));
-        secrets.dedup();
-        let mut heads = Vec::new();
-        for head in secrets.iter().map(|secret| Head::new(secret)) {
-            if !heads.contains(&head) {
-                heads.push(head);
+    fn of(mut texts: Vec<Arc<Wiped>>) -> Self {
+        texts.retain(|text| !text.is_empty());
+        texts.sort_by(|a, b| a.as_slice().cmp(b.as_slice()));
+        texts.dedup();
+        let heads = Heads::new(texts.iter().map(|text| text.as_slice()));
+        let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0);
+        let spans_lines = texts.iter().any(|text| text.contains(&b'\n'));
+        let look_spelt = texts.iter().any(|text| specials(text).next().is_some());
+        let mut secrets: Vec<Secret> = Vec::with_capacity(texts.len());
+        for text in texts {
+            // Whatever it begins with is before it, and so are others that begin with that.
+            let mut within = secrets.len().checked_sub(1);
+            while let Some(other) = within.and_then(|at| secrets.get(at)) {
+                if text.starts_with(&other.text) {
+                    break;
+                }
+                within = other.within;
             }
+            secrets.push(Secret { text, within });
         }
-        Self { secrets, heads }
+        Self { secrets, heads, longest, spans_lines, look_spelt }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.secrets.is_empty()
     }
 
-    /// Whether any of them is in a whole text.
-    pub(super) fn is_in(&self, text: &[u8]) -> bool {
-        self.find(text, text.len()).next().is_some()
-    }
-
     /// Where the last part of a text begins that must be held back so that nobody learns what is
     /// looked for: as much as the longest spelling may need, whatever it says, but nothing before
-    /// the end of a line, so that events are passed on when they come.
-    pub(super) fn blind(&self, text: &[u8]) -> usize {
+    /// the end of a line, so that events are passed on when they come. The first part of the text was
+    /// held back before.
+    pub(super) fn blind(&self, text: &[u8], held: usize) -> usize {
         // Rounded, so that even the length is not told exactly.
-        let longest = self.secrets.first().map_or(0, |secret| secret.len() * LONGER);
-        let far = text.len().saturating_sub(longest.next_multiple_of(HELD));
-        let spans_lines = self.secrets.iter().any(|secret| secret.contains(&b'\n'));
-        let line = if spans_lines { None } else { memchr::memrchr(b'\n', text) };
-        line.map_or(far, |line| far.max(line + 1))
+        let far = text.len().saturating_sub((self.longest * LONGER).next_multiple_of(HELD));
+        let line = if self.spans_lines { None } else { memchr::memrchr(b'\n', rest(text, held)) };
+        line.map_or(far, |line| far.max(held + line + 1))
     }
 
-    /// The spellings that begin before a position, from left to right, the longest secret first.
-    pub(super) fn find(&self, text: &[u8], limit: usize) -> impl Iterator<Item = Range<usize>> {
-        let mut at = 0;
-        std::iter::from_fn(move || {
-            let found = self.next(text, at..limit)?;
-            at = found.end;
-            Some(found)
-        })
-    }
-
-    /// The first spelling that begins in a part of the text.
-    fn next(&self, text: &[u8], places: Range<usize>) -> Option<Range<usize>> {
+    /// The first spelling that begins in a part of the text, the longest of those that begin there.
+    pub(super) fn next(&self, text: &[u8], places: Range<usize>, work: &mut Work) -> Seen {
         let Range { mut start, end } = places;
-        // From there on a head is cut off.
-        let last = text.len().saturating_sub(HEAD - 1);
         while start < end {
-            let until = if start < last { end.min(start + TOGETHER).min(last) } else { end };
-            if start >= last || self.perhaps(text, start, until) {
-                let found = (start..until).find_map(|at| Some(at..at + self.spelt(text, at)?));
-                if found.is_some() {
-                    return found;
+            let until = end.min(start + TOGETHER);
+            work.spend(until - start);
+            for at in self.perhaps(text, start..until) {
+                work.spend(Work::PLACE);
+                if let Some(length) = self.longest_of(rest(text, at), work) {
+                    return Seen::Secret(at..at + length);
                 }
+                if work.is_done() && at + 1 < end {
+                    return Seen::Tired(at + 1);
+                }
+            }
+            if work.is_done() && until < end {
+                return Seen::Tired(until);
             }
             start = until;
         }
-        None
+        Seen::Nothing
     }
 
-    /// Whether a head may be at any of these places.
-    fn perhaps(&self, text: &[u8], start: usize, until: usize) -> bool {
-        let block = text.get(start..until + HEAD - 1).unwrap_or_default();
-        if self.heads.iter().any(|head| head.is_in(block)) {
-            return true;
-        }
-        specials(block).map(|found| start + found).any(|special| {
-            let from = rest(text, special);
-            if !is_more(from) {
-                return false;
-            }
-            let before = text.get(special.saturating_sub(HEAD - 1)..special).unwrap_or_default();
-            let mut block = [0; BLOCK];
-            let after = window(Letters::new(from).fill(&mut block, HEAD));
-            // The last bytes before it, and what is read from it on.
-            let all = before.iter().rev().fold(after, |all, byte| all << 8 | u64::from(*byte));
-            (0..=before.len()).any(|skipped| self.begin(all >> (8 * skipped)))
+    /// The places at which a secret may begin, of a few that are beside each other.
+    fn perhaps(&self, text: &[u8], places: Range<usize>) -> impl Iterator<Item = usize> {
+        let Range { start, end } = places;
+        let seen = text.get(start..end + HEAD - 1);
+        let block = seen.unwrap_or_else(|| rest(text, start));
+        let is_special = specials(block).next().is_some();
+        let read = is_special.then(|| windows(text, start..end));
+        // At the end a head may be cut off.
+        let is_none = !is_special && seen.is_some() && !self.heads.are_in(block);
+        let places = if is_none { end..end } else { start..end };
+        places.filter(move |at| {
+            let read = read.as_ref().and_then(|windows| windows.get(at - start).copied());
+            let as_it_is = || window(rest(text, *at));
+            read.is_some_and(|read| self.heads.begin(read))
+                || (read.is_none() || self.look_spelt) && self.heads.begin(as_it_is())
         })
     }
 
-    /// How long the spelling is that is at a place.
-    fn spelt(&self, text: &[u8], at: usize) -> Option<usize> {
-        let text = rest(text, at);
-        let is_special = || text.iter().take(HEAD).any(|byte| b"%\\&".contains(byte));
-        let read = || window(Letters::new(text).fill(&mut [0; BLOCK], HEAD));
-        if self.begin(window(text)) || is_special() && self.begin(read()) {
-            return self.secrets.iter().find_map(|secret| spelt(text, secret));
+    /// How long the longest spelling is with which a text begins.
+    fn longest_of(&self, text: &[u8], work: &mut Work) -> Option<usize> {
+        let text = text.get(..self.longest * LONGER).unwrap_or(text);
+        let spelt = self.longest_read(Letters::new(text), work);
+        // What follows may change how the end of it reads.
+        let as_it_is = self.look_spelt.then(|| self.longest_read(Letters::as_they_are(text), work));
+        spelt.max(as_it_is.flatten())
+    }
+
+    /// How long the longest secret is, or the longest part of one, with which a text begins.
+    fn longest_read(&self, mut letters: Letters<'_>, work: &mut Work) -> Option<usize> {
+        let (mut block, mut found) = ([0; BLOCK], None);
+        // Those that begin with what was read, and how much that was.
+        let (mut alike, mut depth) = (0..self.secrets.len(), 0);
+        loop {
+            // The shortest comes first.
+            if self.at(alike.start).is_some_and(|first| first.text.len() == depth) {
+                found = Some(letters.read());
+                alike.start += 1;
+            }
+            let before = letters.clone();
+            // Most differ soon.
+            let next = letters.run(&mut block, depth.max(AT_ONCE).min(PART - depth % PART));
+            if next.is_empty() || alike.is_empty() {
+                return found;
+            }
+            let from = alike.start;
+            self.narrow(&mut alike, depth, next);
+            if alike.start > from {
+                found = self.ended(from..alike.start, depth, next, &before).or(found);
+            }
+            if alike.is_empty() {
+                return found;
+            }
+            work.spend(next.len());
+            let part = depth / PART;
+            depth += next.len();
+            if depth / PART > part {
+                found = Some(letters.read());
+            }
+        }
+    }
+
+    fn at(&self, place: usize) -> Option<&Secret> {
+        self.secrets.get(place)
+    }
+
+    /// Leaves those that go on like this after so many letters.
+    fn narrow(&self, alike: &mut Range<usize>, depth: usize, next: &[u8]) {
+        let all = self.secrets.get(alike.clone()).unwrap_or_default();
+        let order = |secret: &Secret| {
+            let rest = rest(&secret.text, depth);
+            rest.get(..next.len()).unwrap_or(rest).cmp(next)
+        };
+        // Most have little in common with others, or all.
+        if all.first().is_some_and(|first| order(first).is_eq())
+            && all.last().is_some_and(|last| order(last).is_eq())
+        {
+            return;
+        }
+        let less = all.partition_point(|secret| order(secret).is_lt());
+        let like = all.partition_point(|secret| order(secret).is_le());
+        *alike = alike.start + less..alike.start + like;
+    }
+
+    /// How far the longest of these goes that has ended within what was read after so many letters.
+    fn ended(
+        &self,
+        places: Range<usize>,
+        depth: usize,
+        next: &[u8],
+        before: &Letters<'_>,
+    ) -> Option<usize> {
+        let mut place = places.end.checked_sub(1);
+        while let Some(secret) = place.and_then(|place| self.at(place)) {
+            let left = rest(&secret.text, depth);
+            if left.is_empty() {
+                return None;
+            }
+            if next.starts_with(left)
+                && let Some(end) = before.clone().skip(left.len())
+            {
+                return Some(end);
+            }
+            place = secret.within;
         }
         None
     }
-
-    /// Whether one of them begins like this.
-    fn begin(&self, window: u64) -> bool {
-        self.heads.iter().any(|head| head.is(window))
-    }
 }
 
-/// The first bytes of a text, as a number.
-fn window(text: &[u8]) -> u64 {
-    if let Some(window) = text.first_chunk::<HEAD>() {
-        return u32::from_le_bytes(*window).into();
+/// What is read at each of a few places, as far as a head goes.
+fn windows(text: &[u8], places: Range<usize>) -> [u64; TOGETHER] {
+    let from = |at: usize| window(Letters::new(rest(text, at)).fill(&mut [0; BLOCK], HEAD));
+    let Range { start, end } = places;
+    let mut windows = [0; TOGETHER];
+    let mut after = from(end);
+    for (at, byte) in text.get(start..end).unwrap_or_default().iter().enumerate().rev() {
+        let (first, length) = if is_special(*byte) {
+            let (letter, read) = letter(rest(text, start + at));
+            let next = at + read;
+            let known = windows.get(next).filter(|_| start + next < end);
+            after = known.copied().unwrap_or_else(|| from(start + next));
+            letter.number()
+        } else {
+            (u64::from(*byte), 1)
+        };
+        after = (first | after << (8 * length)) & u64::from(u32::MAX);
+        if let Some(window) = windows.get_mut(at) {
+            *window = after;
+        }
     }
-    text.iter().rev().fold(0, |window, byte| window << 8 | u64::from(*byte))
-}
-
-/// How long the spelling of a secret is with which a text begins.
-fn spelt(text: &[u8], secret: &[u8]) -> Option<usize> {
-    if text.starts_with(secret) {
-        return Some(secret.len());
-    }
-    specials(text.get(..secret.len()).unwrap_or(text)).next()?;
-    let most = secret.len() * LONGER;
-    let mut letters = Letters::new(text.get(..most).unwrap_or(text));
-    let (mut block, mut rest) = ([0; BLOCK], secret);
-    while !rest.is_empty() {
-        let next = letters.fill(&mut block, rest.len());
-        rest = rest.strip_prefix(next).filter(|_| !next.is_empty())?;
-    }
-    Some(letters.read())
+    windows
 }
 
 /// What a text says.
@@ -188,34 +297,6 @@ fn read(text: &[u8]) -> Wiped {
             return said;
         }
         said.extend_from_slice(next);
-    }
-}
-
-impl Head {
-    fn new(secret: &[u8]) -> Self {
-        let mut head = Self { bytes: [0; HEAD], mask: [0; HEAD] };
-        for ((byte, mask), of) in head.bytes.iter_mut().zip(&mut head.mask).zip(secret) {
-            (*byte, *mask) = (*of, u8::MAX);
-        }
-        head
-    }
-
-    /// Whether a window begins with it. What follows does not matter.
-    fn is(self, window: u64) -> bool {
-        let number = |bytes| u64::from(u32::from_le_bytes(bytes));
-        (window ^ number(self.bytes)) & number(self.mask) == 0
-    }
-
-    /// Whether it is anywhere in a text, by work that depends on neither.
-    fn is_in(self, text: &[u8]) -> bool {
-        let [a, b, c, d] = self.bytes;
-        let [_, in_b, in_c, in_d] = self.mask;
-        let after = |count| text.get(count..).unwrap_or_default();
-        let places = text.iter().zip(after(1)).zip(after(2)).zip(after(3));
-        let least = places.fold(u8::MAX, |least, (((at, bt), ct), dt)| {
-            least.min((at ^ a) | (bt ^ b) & in_b | (ct ^ c) & in_c | (dt ^ d) & in_d)
-        });
-        least == 0
     }
 }
 

@@ -88,6 +88,38 @@ async fn a_secret_is_taken_out_wherever_its_host_says_it() {
 }
 
 #[tokio::test]
+async fn others_have_their_turn_while_an_answer_is_looked_through() {
+    // All but the last letter, over and over.
+    let secret = format!("{}b", "a".repeat(500));
+    let vault = Vault::new(Arc::default());
+    let request = json!({
+        "credentials": [{"name": "c", "source": {"value": secret}}],
+        "bindings": [{
+            "name": "b",
+            "match": {"hosts": ["a.example.com"]},
+            "auth": {"type": "bearer", "credential": "c"},
+        }],
+    });
+    vault.create(from_value(request).unwrap(), Scope::Hosts, |_| true).unwrap();
+    let credentials = Credentials { vault: Arc::new(vault), ..credentials() };
+    let (_, finish) = credentials.treat(post(0, full(Vec::new()))).await.unwrap();
+    let said = "%61".repeat(10_000);
+    let mut body = finish(Response::new(full(said.clone().into_bytes()))).into_body();
+    let (mut turns, mut heard) = (0, Vec::new());
+    loop {
+        let next = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx))).await;
+        match next {
+            Poll::Ready(Some(piece)) => heard.push(piece.unwrap().into_data().unwrap()),
+            Poll::Ready(None) => break,
+            Poll::Pending => turns += 1,
+        }
+    }
+    assert_eq!(heard.concat(), said.as_bytes());
+    // In how many pieces it came does not tell.
+    assert!(turns > 10 && heard.len() <= 2, "{turns} {}", heard.len());
+}
+
+#[tokio::test]
 async fn at_other_ports_nothing_is_given_and_secrets_are_taken_out_all_the_same() {
     for (port, scheme) in
         [(8443, Scheme::Https), (80, Scheme::Https), (443, Scheme::Http), (8080, Scheme::Http)]

@@ -1,12 +1,12 @@
-use std::time::{Duration, Instant};
+use std::{
+    borrow::Cow,
+    time::{Duration, Instant},
+};
 
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::{
-    super::{
-        encode::Encoding,
-        patterns::{Rewrite, redacted},
-    },
+    super::{encode::Encoding, patterns::Rewrite, redaction},
     *,
 };
 
@@ -14,6 +14,14 @@ const SECRET: &str = "correct/horse+battery=staple-31337";
 
 fn spellings(secrets: &[&str]) -> Spellings {
     Spellings::new(secrets.iter().map(|secret| secret.as_bytes()))
+}
+
+fn redacted<'t>(secrets: &Spellings, text: &'t [u8]) -> Cow<'t, [u8]> {
+    redaction::redacted(secrets, text, &mut Work::new(usize::MAX)).unwrap()
+}
+
+fn is_in(secrets: &Spellings, text: &[u8]) -> bool {
+    matches!(redacted(secrets, text), Cow::Owned(_))
 }
 
 fn clean(secret: &str, text: &str) -> String {
@@ -124,6 +132,29 @@ fn secrets_of_any_length_are_found() {
 }
 
 #[test]
+fn of_a_long_secret_every_part_is_taken_out() {
+    let secret = (0..400).map(|number| format!("{number}/")).collect::<Vec<_>>().concat();
+    let secret = &secret[..3 * PART / 2];
+    let spelt = |text: &str| text.chars().map(|c| written(c, 0)).collect::<String>();
+    for said in [secret, &spelt(secret), &format!("{}{}", &secret[..700], spelt(&secret[700..]))] {
+        assert_eq!(clean(secret, &format!("({said})")), "([REDACTED])");
+    }
+    // As far as nobody can guess it.
+    assert_eq!(clean(secret, &secret[..PART - 1]), secret[..PART - 1]);
+    for length in [PART, PART + 1, secret.len() - 1] {
+        let rest = &secret[PART..length];
+        assert_eq!(clean(secret, &secret[..length]), format!("[REDACTED]{rest}"));
+    }
+}
+
+#[test]
+fn what_follows_a_secret_does_not_hide_it() {
+    for (secret, after) in [("abc-100%", "41"), ("abc-100\\", "n"), ("a&b-c&", "lt;")] {
+        assert_eq!(clean(secret, &format!("{secret}{after}")), format!("[REDACTED]{after}"));
+    }
+}
+
+#[test]
 fn a_spelling_that_is_endless_ends() {
     for text in ["%25", "\\", "&amp;", "&#1", "corr%25", "\\u005c", "%5C"] {
         let text = text.repeat(10_000);
@@ -131,12 +162,50 @@ fn a_spelling_that_is_endless_ends() {
     }
 }
 
+#[test]
+fn a_text_that_repeats_how_a_secret_begins_is_not_slow() {
+    let (length, tail) = (16_300, "/\"+&<");
+    let repeating = format!("{}{tail}", "a".repeat(length));
+    let other: String =
+        (0_u32..).flat_map(|n| n.to_string().into_bytes()).map(char::from).take(length).collect();
+    let many: Vec<_> = (0..128).map(|number| format!("{repeating}{number}")).collect();
+    let many = spellings(&many.iter().map(String::as_str).collect::<Vec<_>>());
+    let (repeating, other) = (spellings(&[&repeating]), spellings(&[&other]));
+    for text in ["a", "%61", "\\u0061", "a%61"] {
+        let text: Vec<u8> = text.bytes().cycle().take(200_000).collect();
+        let time = |secrets| {
+            let once = || {
+                let begin = Instant::now();
+                redacted(secrets, &text);
+                begin.elapsed()
+            };
+            (0..5).map(|_| once()).min().unwrap()
+        };
+        let usual = time(&other);
+        assert!(time(&repeating) < usual * 30, "{:?} {usual:?}", time(&repeating));
+        assert!(time(&many) < usual * 30, "{:?} {usual:?}", time(&many));
+    }
+}
+
+#[test]
+fn however_bad_a_text_is_the_work_on_it_is_done_in_small_parts() {
+    let secret = spellings(&[&format!("{}b", "a".repeat(PART - 2))]);
+    let text: Vec<u8> = b"%61".iter().copied().cycle().take(30_000).collect();
+    let (mut at, mut turns) = (0, 0);
+    while let Seen::Tired(next) = secret.next(&text, at..text.len(), &mut Work::new(Work::TURN)) {
+        // So many places were looked at, each as far as a part goes.
+        assert!(next > at && (next - at) / 3 * (PART - 64) < 2 * Work::TURN, "{}", next - at);
+        (at, turns) = (next, turns + 1);
+    }
+    assert!(turns > 10, "{turns}");
+}
+
 /// The shortest time of some for a text of this content.
 fn time(secret: &Spellings, content: &str) -> Duration {
     let text: Vec<u8> = content.bytes().cycle().take(200_000).collect();
     let once = || {
         let begin = Instant::now();
-        assert!(!secret.is_in(&text));
+        assert!(!is_in(secret, &text));
         begin.elapsed()
     };
     (0..10).map(|_| once()).min().unwrap()
@@ -167,7 +236,7 @@ proptest! {
         let whole = redacted(&found, text.as_bytes()).into_owned();
         let said = String::from_utf8(whole.clone()).unwrap();
         prop_assert!(said.contains("[REDACTED]"), "{}", text);
-        prop_assert!(!found.is_in(&whole), "{} of {}", said, text);
+        prop_assert!(!is_in(&found, &whole), "{} of {}", said, text);
         let mut rewrite = Rewrite::redacting(std::sync::Arc::new(found), None);
         let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
         cuts.extend([0, text.len()]);
@@ -175,10 +244,40 @@ proptest! {
         let mut out = Vec::new();
         for cut in cuts.windows(2) {
             let piece = bytes::Bytes::copy_from_slice(&text.as_bytes()[cut[0]..cut[1]]);
-            out.extend_from_slice(&rewrite.push(piece).unwrap());
+            out.extend_from_slice(&rewrite.push_all(piece).unwrap());
         }
-        out.extend_from_slice(&rewrite.finish().unwrap());
+        out.extend_from_slice(&rewrite.finish_all().unwrap());
         prop_assert_eq!(String::from_utf8(out).unwrap(), said);
+    }
+
+    #[test]
+    fn of_many_secrets_the_longest_at_a_place_is_taken_out(
+        secrets in vec("[gh]{1,7}|[gh]{4}[ghi]{30,34}|[g-p]{3,6}", 1..30),
+        parts in vec(0..60_usize, 1..20),
+        gaps in vec("[ghiz]{0,40}", 20),
+        way in 0..8_usize,
+    ) {
+        // Parts of secrets, and what is no secret, between them.
+        let pieces = parts.iter().zip(&gaps).map(|(part, gap)| {
+            let secret = &secrets[part % secrets.len()];
+            let part = if part % 3 == 0 { &secret[1..] } else { secret };
+            format!("{part}{gap}")
+        });
+        let text: String = pieces.collect();
+        let mut expected = String::new();
+        let mut rest = text.as_str();
+        while !rest.is_empty() {
+            let longest = secrets.iter().filter(|it| rest.starts_with(*it)).map(String::len).max();
+            expected.push_str(if longest.is_some() { "[REDACTED]" } else { &rest[..1] });
+            rest = &rest[longest.unwrap_or(1)..];
+        }
+        let secrets = spellings(&secrets.iter().map(String::as_str).collect::<Vec<_>>());
+        let said = redacted(&secrets, text.as_bytes()).into_owned();
+        prop_assert_eq!(String::from_utf8(said).unwrap(), expected.clone());
+        // In other words it is the same.
+        let spelt: String = text.chars().map(|c| written(c, way)).collect();
+        let said = String::from_utf8(redacted(&secrets, spelt.as_bytes()).into_owned()).unwrap();
+        prop_assert_eq!(said.matches("[REDACTED]").count(), expected.matches("[REDACTED]").count());
     }
 
     #[test]
