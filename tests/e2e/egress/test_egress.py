@@ -247,12 +247,16 @@ def test_decisions_can_be_followed_as_they_are_made(server, policy):
 
 
 def test_numbers_are_counted(server, policy):
+    def decisions(labels: str) -> int:
+        lines = server.call("GET", "/metrics").body.decode().splitlines()
+        return sum(int(it.rsplit(" ", 1)[1]) for it in lines if labels in it)
+
     sandbox = policy("a.example.com")
-    run(sandbox, "get('http://a.example.com/'); get('http://other.org/')")
-    text = server.call("GET", "/metrics").body.decode()
-    for line in ('protocol="dns",action="deny",reason="default"', 'protocol="tcp",action="allow"'):
-        count = next(it for it in text.splitlines() if line in it).rsplit(" ", 1)[1]
-        assert int(count) > 0, line
+    counted = ('protocol="dns",action="deny",reason="default"', 'protocol="tcp",action="allow"')
+    before = [decisions(labels) for labels in counted]
+    # Each is exactly one decision, which a request by name would not be.
+    run(sandbox, "ask('other.org', 1); raw('a.example.com', 22); raw('a.example.com', 22)")
+    assert [decisions(labels) for labels in counted] == [before[0] + 1, before[1] + 2]
 
 
 def test_a_paused_sandbox_goes_on_where_it_was(policy):

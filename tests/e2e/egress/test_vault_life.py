@@ -7,7 +7,6 @@ import http.server
 import json
 import os
 import pathlib
-import re
 import resource
 import signal
 import threading
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from company import Authority, connection, header, made, run, uses
 from internet import PRIVATE, Internet, inside
+from leaks import holds
 from opensandbox import SandboxSync
 from opensandbox.exceptions import SandboxApiException
 from served import Server, serving
@@ -253,19 +253,6 @@ def test_secrets_come_from_where_the_operator_keeps_them(
     assert {"/v1/kv/gh", "/v1/secret/data/gh", "/v1/kv/other"} == set(store.asked)
 
 
-def holds(place: pathlib.Path) -> list[pathlib.Path]:
-    """The files below that hold the secret, as it is or in base64."""
-    secret = re.compile(b"|".join([SECRET.encode(), b"bjN2ZXItczMzbi1hZ2Fpb"]))
-    found = []
-    # What is being removed may be gone when we look, and `walk` does not mind.
-    for directory, _, names in os.walk(place):
-        for path in (pathlib.Path(directory, name) for name in names):
-            with contextlib.suppress(FileNotFoundError):
-                if path.is_file() and not path.is_symlink() and secret.search(path.read_bytes()):
-                    found.append(path)
-    return found
-
-
 def test_a_secret_is_in_no_log_no_file_and_no_core_dump(
     world: Internet,
     authority: Authority,
@@ -297,18 +284,18 @@ def test_a_secret_is_in_no_log_no_file_and_no_core_dump(
                 shown.append(server.call("GET", "/metrics").body.decode())
                 assert not [text for text in shown if SECRET in text]
                 assert SECRET not in run(sandbox, "cat /proc/*/environ /proc/*/cmdline | tr '\\0' ' '")
-                assert holds(server.data_dir.parent) == []
+                assert holds(server.data_dir.parent, SECRET) == []
 
                 assert server.process is not None
                 filter = pathlib.Path(f"/proc/{server.process.pid}/coredump_filter").read_text()
                 assert int(filter, 16) == 0
                 server.process.send_signal(signal.SIGABRT)
                 server.process.wait()
-                assert holds(tmp_path) == []
+                assert holds(tmp_path, SECRET) == []
                 server.start()
                 assert sent(sandbox, echo) == f"Bearer {SECRET}"
                 sandbox.kill()
             assert "egress" in server.log.read_text(), "it was asked to say everything"
-            assert holds(server.data_dir.parent) == []
+            assert holds(server.data_dir.parent, SECRET) == []
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, limit)

@@ -110,6 +110,11 @@ class Echo(http.server.BaseHTTPRequestHandler):
 
     do_GET = do_POST
 
+    def do_HEAD(self) -> None:
+        self.server.seen.append((self.path, dict(self.headers.items()), b""))
+        self.send_response(200)
+        self.end_headers()
+
     def hint(self) -> None:
         """Says what is no answer until nobody listens, or often enough."""
         hints, said = b"HTTP/1.1 100 Continue\r\n\r\n" * 20_000, 0
