@@ -29,7 +29,10 @@ pub struct Verified {
 pub enum Fault {
     #[error(transparent)]
     Path(#[from] PathError),
-    #[error("there is nothing in it")]
+    #[error("there is none of sandbox {0}")]
+    Missing(SandboxId),
+    /// Nothing was written yet, or nothing of it was left.
+    #[error("there is no entry in it")]
     Empty,
     #[error("entry {number} does not fit the one before it ({}, line {line})", file.display())]
     Broken { number: u64, file: PathBuf, line: u64 },
@@ -49,7 +52,11 @@ pub fn read<E: From<Fault>>(
     sandbox: SandboxId,
     mut told: impl FnMut(&str) -> Result<(), E>,
 ) -> Result<Verified, E> {
-    let volumes = volumes(&directory.join(sandbox.to_string())).map_err(Fault::from)?;
+    let directory = directory.join(sandbox.to_string());
+    let volumes = volumes(&directory).map_err(Fault::from)?;
+    if volumes.is_empty() && !directory.exists() {
+        return Err(Fault::Missing(sandbox).into());
+    }
     let last_volume = volumes.last().map(|(number, _)| *number);
     let mut first = None;
     let mut chain: Option<Chain> = None;

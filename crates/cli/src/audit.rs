@@ -69,8 +69,8 @@ impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Path(error) => Self::File(error),
-            Fault::Empty | Fault::Broken { .. } => {
-                Self::Machine { doing: "the audit book cannot be relied on", source: fault.into() }
+            Fault::Missing(_) | Fault::Empty | Fault::Broken { .. } => {
+                Self::Machine { doing: "cannot read the audit book", source: fault.into() }
             }
         }
     }

@@ -267,6 +267,22 @@ mod tests {
     }
 
     #[test]
+    fn how_much_is_kept_of_what_sandboxes_did_is_checked_at_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("osb.toml");
+        let start = |text: &str| {
+            osb_sys::fs::write(&file, text).unwrap();
+            let args = args(&["--config", file.to_str().unwrap()]);
+            settings(&args, &Environment::default(), User::Root)
+        };
+        let config = start("[audit]\nkeep-days = 7\nkeep-disk = '2Gi'").unwrap();
+        assert_eq!(config.audit.bytes, 2 << 30);
+        for text in ["[audit]\nkeep-days = 0", "[audit]\nkeep-disk = 'little'", "[audit]\nx = 1"] {
+            assert!(matches!(start(text), Err(Failure::Usage(_))), "{text:?} was accepted");
+        }
+    }
+
+    #[test]
     fn an_operator_learns_where_the_key_is() {
         let created = ApiKeySource::Created("/var/lib/opensandbox/api-key".into());
         assert_eq!(whereabouts(&created), "made an API key; it is in /var/lib/opensandbox/api-key");

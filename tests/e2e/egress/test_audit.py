@@ -116,3 +116,144 @@ def test_every_decision_is_an_entry_with_all_that_is_known_of_it(
         assert file.stat().st_mode & 0o777 == 0o600
         assert SECRET not in file.read_text()
     assert (server.data_dir / "audit").stat().st_mode & 0o777 == 0o700
+
+
+def tried(server: Server, sandbox: SandboxSync, name: str) -> dict[str, Any]:
+    """The entry of a name that is not allowed, once the sandbox has tried it."""
+    run(sandbox, f"getent hosts {name}; true")
+    return waited(server, sandbox.id, about("egress-denied", name))
+
+
+def test_whatever_is_changed_is_named(server: Server, sandbox: SandboxSync) -> None:
+    for name in ("one.example.net", "two.example.net", "three.example.net"):
+        tried(server, sandbox, name)
+    assert verified(server, sandbox.id)["state"] == "open"
+    (file,) = book(server, sandbox.id).iterdir()
+    whole = file.read_text()
+    lines = whole.splitlines(keepends=True)
+    place = next(at for at, line in enumerate(lines) if "two.example.net" in line)
+
+    def fault_of(text: str) -> str:
+        file.write_text(text)
+        found = verified(server, sandbox.id)
+        assert found["state"] == "broken", found
+        return found["fault"]
+
+    named = f"entry {place + 1} does not fit the one before it"
+    assert named in fault_of(whole.replace("two.example.net", "tvo.example.net"))
+    assert named in fault_of("".join(lines[:place] + lines[place + 1 :]))
+    assert named in fault_of("".join([*lines[:place], lines[-1], *lines[place:]]))
+
+    # People read it as well, as far as it fits.
+    said = audit(server, "log", sandbox.id)
+    assert said.returncode == 1
+    assert "one.example.net" in said.stdout
+    assert named in said.stderr
+    assert "broken" in audit(server, "verify").stdout
+
+    # What is cut off while the server runs is missed by what it writes next.
+    file.write_text("".join(lines[:-1]))
+    assert verified(server, sandbox.id)["state"] == "open"
+    tried(server, sandbox, "four.example.net")
+    assert f"entry {len(lines)} does not fit" in verified(server, sandbox.id)["fault"]
+
+
+def test_a_server_that_was_killed_goes_on_where_it_was(
+    server: Server, sandbox: SandboxSync
+) -> None:
+    tried(server, sandbox, "before.example.net")
+    server.kill()
+    before = verified(server, sandbox.id)
+    assert before["state"] == "open"
+    # As if it had been killed in the middle of a line.
+    (file,) = book(server, sandbox.id).iterdir()
+    with file.open("a") as torn:
+        torn.write('{"number":')
+    assert verified(server, sandbox.id) == before | {"state": "torn"}
+    server.start()
+    tried(server, sandbox, "after.example.net")
+    after = verified(server, sandbox.id)
+    assert after["state"] == "open"
+    assert after["first"] == 1
+    assert after["last"] > before["last"]
+    hashes = [entry["hash"] for entry in entries(server, sandbox.id)]
+    assert hashes[before["last"] - 1] == before["hash"]
+    assert [entry["number"] for entry in entries(server, sandbox.id)] == [
+        *range(1, after["last"] + 1)
+    ]
+
+
+def test_a_sandbox_that_is_gone_has_a_book_that_is_finished(
+    server: Server, sandbox: SandboxSync
+) -> None:
+    tried(server, sandbox, "one.example.net")
+    sandbox.kill()
+    waited(server, sandbox.id, lambda entry: entry["kind"] == "finished")
+    found = verified(server, sandbox.id)
+    assert found["state"] == "finished"
+    # Whoever keeps the server's log elsewhere can tell that nothing was cut off.
+    assert found["hash"] in server.log.read_text()
+    # What is cut off later leaves a book without an end, of a sandbox that is not there.
+    (file,) = book(server, sandbox.id).iterdir()
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    assert verified(server, sandbox.id)["state"] == "open"
+
+
+# A thousand at once are looked at, and then ten in a millisecond.
+FLOOD = """
+import socket, time
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for port in range(1, 6001):
+    try:
+        sender.sendto(b"x", ("192.0.2.9", port))
+    except OSError:
+        pass
+    if port % 5 == 0:
+        time.sleep(0.001)
+"""
+
+
+def counted(server: Server, name: str) -> int:
+    lines = server.call("GET", "/metrics").body.decode().splitlines()
+    return sum(int(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+
+def test_much_of_one_kind_hides_nothing_else(server: Server, sandbox: SandboxSync) -> None:
+    written = counted(server, "opensandbox_audit_entries_total")
+    lost = counted(server, 'opensandbox_audit_lost_total{reason="too-many"}')
+    program = f"cat > /tmp/flood.py <<'END'\n{FLOOD}\nEND\npython3 /tmp/flood.py"
+    run(sandbox, program)
+    missed = waited(server, sandbox.id, lambda entry: entry["kind"] == "missed")
+    assert missed["what"]["of"] == "udp-denied"
+    # What comes now is written all the same, of this sandbox and of others.
+    run(sandbox, "curl -sS https://a.example.com/after -o /dev/null")
+    waited(server, sandbox.id, about("credential", "a.example.com"))
+    tried(server, sandbox, "after.example.net")
+    with made(server, "a.example.com") as other:
+        tried(server, other, "other.example.net")
+        other.kill()
+    assert counted(server, "opensandbox_audit_entries_total") > written
+    now_lost = counted(server, 'opensandbox_audit_lost_total{reason="too-many"}')
+    assert now_lost - lost >= missed["what"]["count"]
+    assert verified(server, sandbox.id)["state"] == "open"
+
+
+def test_what_cannot_be_written_is_counted_and_said_once(
+    server: Server, sandbox: SandboxSync
+) -> None:
+    # Where a file is, there is no room for a directory.
+    assert not book(server, sandbox.id).exists()
+    book(server, sandbox.id).touch()
+    said = server.log.read_text().count("cannot write down what sandboxes do")
+    name = 'opensandbox_audit_lost_total{reason="failed"}'
+    failed = counted(server, name)
+    for path in ("/one", "/two"):
+        # It goes on.
+        run(sandbox, f"curl -sS https://a.example.com{path} -o /dev/null")
+    wait_for("it is counted", lambda: counted(server, name) > failed)
+    os.remove(book(server, sandbox.id))
+    missed = waited(server, sandbox.id, lambda entry: entry["kind"] == "missed")
+    assert missed["what"]["count"] > 0
+    assert verified(server, sandbox.id)["state"] == "open"
+    assert server.log.read_text().count("cannot write down what sandboxes do") == said + 1
+    wait_for("it says so", lambda: "is written down again" in server.log.read_text())

@@ -45,6 +45,8 @@ struct Checked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
+    /// Nothing is in it, as if the server had been killed before it wrote the first entry.
+    Empty,
     /// More may come.
     Open,
     /// The server was killed while it wrote the next entry.
@@ -92,12 +94,16 @@ impl Checked {
                 hash: Some(hash),
                 fault: None,
             },
-            Err(Fault::Path(error)) => return Err(Failure::File(error)),
-            Err(fault @ (Fault::Empty | Fault::Broken { .. })) => {
-                let fault = Some(fault.to_string());
-                Self { sandbox, state: State::Broken, first: None, last: None, hash: None, fault }
+            Err(Fault::Empty) => Self::without(sandbox, State::Empty, None),
+            Err(fault @ Fault::Broken { .. }) => {
+                Self::without(sandbox, State::Broken, Some(fault.to_string()))
             }
+            Err(fault @ (Fault::Missing(_) | Fault::Path(_))) => return Err(fault.into()),
         })
+    }
+
+    fn without(sandbox: SandboxId, state: State, fault: Option<String>) -> Self {
+        Self { sandbox, state, first: None, last: None, hash: None, fault }
     }
 }
 
@@ -105,6 +111,7 @@ fn table(checked: &[Checked]) -> String {
     let mut table = Table::new(["SANDBOX", "STATE", "ENTRIES", "LAST HASH"]);
     for Checked { sandbox, state, first, last, hash, .. } in checked {
         let state = match state {
+            State::Empty => "empty",
             State::Open => "open",
             State::Torn => "torn",
             State::Finished => "finished",
