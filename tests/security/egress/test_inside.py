@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from internet import PUBLIC
+from internet import OTHER, PUBLIC
 from opensandbox.exceptions import SandboxApiException
 from served import wait_for
-from ways import search
+from tries import REFUSED
+from ways import Inmate, search
 
 SERVE = """
 import socket, threading
@@ -34,20 +35,27 @@ def test_a_neighbour_is_reached_at_no_address(inmate):
     places = ["127.0.0.1", "198.18.0.1", "::1", "fd53::1", "0.0.0.0", name]
     with contextlib.suppress(IndexError):
         places += other.says("lookup(socket.gethostname())")[0].split()
-    one.stopped("\n".join(f"raw({place!r}, 7778)" for place in places))
-    # And at the addresses that stand for names, in one as in the other.
+    came = lambda: other.says("print(len(open('/tmp/came').read()))")
+    before = came()
+    one.stopped("\n".join(f"raw({place!r}, 7778)" for place in places), "ECONNREFUSED")
+    # And at the addresses that stand for names, in one as in the other. Those of names lead to hosts
+    # where nobody listens at this port, and those of none nowhere.
     one.says("lookup('b.example.com')")
-    one.stopped("for n in range(4): raw(f'198.18.1.{n}', 7778)")
+    said = one.says("for n in range(4): raw(f'198.18.1.{n}', 7778)")
+    assert len(said) == 4 and all(line in REFUSED for line in said), said
+    assert one.times(port=7778, reason="default"), one.log()
+    assert came() == before
 
 
 def test_the_daemon_of_a_neighbour_is_reached_at_no_address(inmate):
     one, _other = inmate("a.example.com"), inmate("a.example.com")
-    one.stopped("raw('198.18.0.1', 44771); raw('fd53::1', 44771)")
+    one.stopped("raw('198.18.0.1', 44771); raw('fd53::1', 44771)", "ECONNREFUSED")
     one.refused("raw('198.18.0.3', 44772)", address="198.18.0.3", port=44772, guarded="special")
 
 
 def test_nothing_inside_answers_at_the_port_of_the_policy(closed):
-    closed.stopped("raw('127.0.0.1', 18080); raw('198.18.0.1', 18080); raw('::1', 18080)")
+    text = "raw('127.0.0.1', 18080); raw('198.18.0.1', 18080); raw('::1', 18080)"
+    closed.stopped(text, "ECONNREFUSED")
 
 
 def test_whoever_takes_the_port_of_the_policy_hears_no_token(inmate):
@@ -71,6 +79,12 @@ def test_no_program_inside_finds_the_token_of_the_policy(inmate, server):
     assert prisoner.says(search(token)) == ["[]"]
 
 
+def still_refused(prisoner: Inmate) -> None:
+    """What nobody has allowed is as closed as before."""
+    entry = {"protocol": "dns", "name": "other.org", "reason": "default"}
+    prisoner.refused("get('http://other.org/')", unseen=(OTHER, 80), **entry)
+
+
 def test_the_policy_is_not_changed_without_a_token(inmate, server):
     prisoner = inmate("a.example.com")
     place = f"/v1/sandboxes/{prisoner.sandbox.id}/proxy/18080/policy"
@@ -79,7 +93,7 @@ def test_the_policy_is_not_changed_without_a_token(inmate, server):
         for method, body in (("PATCH", rules), ("PUT", {"egress": rules}), ("DELETE", ["a.example.com"])):
             answer = server.call(method, place, body, key=None, headers=headers)
             assert answer.status == 401, answer
-    prisoner.refused("get('http://other.org/')", protocol="dns", name="other.org", reason="default")
+    still_refused(prisoner)
 
 
 def test_the_policy_is_not_changed_with_the_token_of_another(inmate, server):
@@ -89,6 +103,7 @@ def test_the_policy_is_not_changed_with_the_token_of_another(inmate, server):
     rules = [{"action": "allow", "target": "other.org"}]
     answer = server.call("PATCH", place, rules, key=None, headers=endpoint["headers"])
     assert answer.status == 401, answer
+    still_refused(one)
 
 
 def test_the_vault_is_not_read_without_a_token(inmate, server):
@@ -126,7 +141,7 @@ def test_a_mistake_in_a_change_leaves_the_policy_as_it_was(inmate, server):
     place = f"/v1/sandboxes/{prisoner.sandbox.id}/networkpolicy"
     rules = [{"action": "allow", "target": "other.org"}, {"action": "allow", "target": "http://x"}]
     assert server.call("PATCH", place, rules).status == 400
-    prisoner.refused("get('http://other.org/')", protocol="dns", name="other.org", reason="default")
+    still_refused(prisoner)
     prisoner.passes("get('http://a.example.com/')", f"{PUBLIC} a.example.com /")
 
 

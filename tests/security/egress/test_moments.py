@@ -197,7 +197,8 @@ def test_a_policy_that_was_answered_is_in_force_after_the_server_died(inmate, se
     prisoner.sandbox.delete_egress_rules(["b.example.com"])
     server.kill()
     server.start()
-    prisoner.refused("get('http://b.example.com/')", protocol="dns", name="b.example.com", reason="default")
+    entry = {"protocol": "dns", "name": "b.example.com", "reason": "default"}
+    prisoner.refused("get('http://b.example.com/')", unseen=(PUBLIC, 80), **entry)
     prisoner.passes("get('http://a.example.com/')", ALLOWED)
 
 
@@ -253,7 +254,8 @@ while True:
     server.start()
     assert "1" not in taken()
     prisoner.passes("get('http://a.example.com/')", ALLOWED)
-    prisoner.refused("get('http://other.org/')", protocol="dns", name="other.org", reason="default")
+    entry = {"protocol": "dns", "name": "other.org", "reason": "default"}
+    prisoner.refused("get('http://other.org/')", unseen=(OTHER, 80), **entry)
     prisoner.refused(f"web({OTHER!r})", address=OTHER, port=80, reason="default")
 
 
@@ -290,7 +292,8 @@ def test_a_sandbox_from_a_snapshot_has_the_policy_that_it_is_made_with(inmate, s
     made = create(snapshot_id=kept.id, network_policy=NetworkPolicy(egress=rules))
     restored = Inmate(made, server, seen)
     restored.passes("get('http://a.example.com/')", ALLOWED)
-    restored.refused("get('http://b.example.com/')", protocol="dns", name="b.example.com", reason="default")
+    entry = {"protocol": "dns", "name": "b.example.com", "reason": "default"}
+    restored.refused("get('http://b.example.com/')", unseen=(PUBLIC, 80), **entry)
     made.kill()
     assert server.call("DELETE", place).status == 204
 
@@ -345,9 +348,8 @@ def test_what_the_operator_denies_to_all_no_policy_opens(world: Internet, seen, 
         rules = [NetworkRule(action="allow", target="other.org")]
         policies = NetworkPolicy(defaultAction="allow", egress=rules)
         with SandboxSync.create("host", connection_config=connection, network_policy=policies) as made:
-            Inmate(made, server, seen).refused(
-                "get('http://other.org/')", protocol="dns", name="other.org", reason="operator"
-            )
+            entry = {"protocol": "dns", "name": "other.org", "reason": "operator"}
+            Inmate(made, server, seen).refused("get('http://other.org/')", unseen=(OTHER, 80), **entry)
             made.kill()
         with SandboxSync.create("host", connection_config=connection) as made:
             entry = {"address": OTHER, "port": 80, "reason": "default"}

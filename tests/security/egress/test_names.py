@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import policy_of, shared
-from internet import METADATA, OTHER, PRIVATE, PUBLIC
+from internet import METADATA, OTHER, PRIVATE, PUBLIC, RESOLVER
 from served import Server, wait_for
-from ways import Inmate
+from ways import Inmate, listening
 from witness import Witness
 
 NO_SUCH_NAME, REFUSED, BAD_FORMAT = "3", "5", "1"
@@ -21,11 +21,12 @@ def led(server: Server, seen: Witness) -> Iterator[Inmate]:
 
 
 def unanswered(inmate: Inmate, text: str, code: str, **entry: object) -> None:
-    """Questions that are answered with this code and no record, and are in the log."""
-    before = inmate.times(protocol="dns", **entry)
+    """Questions that are answered with this code and no record, are in the log, and are asked of nobody."""
+    before, asked = inmate.times(protocol="dns", **entry), inmate.witness.packets[RESOLVER, 53]
     said = inmate.says(text)
     assert said and all(line.split()[:2] == [code, "0"] for line in said), said
     assert inmate.times(protocol="dns", **entry) == before + len(said)
+    assert inmate.witness.packets[RESOLVER, 53] == asked
 
 
 def astray(inmate: Inmate, name: str, place: tuple[str, int], guarded: str) -> None:
@@ -112,10 +113,12 @@ def test_many_messages_in_names_are_refused(inmate, seen):
     assert prisoner.times(protocol="dns", reason="limit") >= 20
 
 
-def test_messages_of_unusual_kinds_are_counted_too(inmate):
+def test_messages_of_unusual_kinds_are_counted_too(inmate, seen):
     prisoner = inmate("*.wild.example.com")
     said = prisoner.says("for n in range(300): ask('same.wild.example.com', 10)")
-    assert prisoner.times(protocol="dns", reason="limit") >= 20, said
+    refused = prisoner.times(protocol="dns", reason="limit")
+    assert refused >= 20, said
+    assert 0 < seen.questions["same.wild.example.com"] <= 300 - refused
 
 
 def test_the_spelling_of_a_name_carries_no_message(closed, seen):
@@ -144,12 +147,13 @@ def test_what_follows_a_question_carries_no_message(closed, seen):
 
 
 def malformed(inmate: Inmate, question: str) -> None:
-    before = inmate.times(protocol="dns")
+    before, asked = inmate.times(protocol="dns"), inmate.witness.packets[RESOLVER, 53]
     (said,) = inmate.says(f"udp('1.1.1.1', 53, {question})")
     if said != "TimeoutError":
         answer = bytes.fromhex(said.removeprefix("heard "))
         assert answer[3] & 15 != 0 and answer[6:8] == b"\0\0", said
     assert inmate.times(protocol="dns") == before + 1
+    assert inmate.witness.packets[RESOLVER, 53] == asked
 
 
 def test_two_questions_in_one_are_refused(closed, seen):
@@ -201,12 +205,16 @@ def test_an_alias_of_a_name_that_leads_there_is_refused(led):
     astray(led, "alias.example.com", (METADATA, 80), "metadata")
 
 
-def test_a_name_that_leads_to_a_loopback_is_refused(led, server):
-    astray(led, "loopback.example.com", ("127.0.0.1", server.port), "host")
+def test_a_name_that_leads_to_a_loopback_is_refused(led):
+    with listening("127.0.0.1", 7914) as came:
+        astray(led, "loopback.example.com", ("127.0.0.1", 7914), "host")
+        assert not came
 
 
-def test_a_name_that_leads_to_the_host_is_refused(led, server):
-    astray(led, "home.example.com", ("45.77.0.1", server.port), "host")
+def test_a_name_that_leads_to_the_host_is_refused(led):
+    with listening("45.77.0.1", 7914) as came:
+        astray(led, "home.example.com", ("45.77.0.1", 7914), "host")
+        assert not came
 
 
 def test_a_name_that_leads_to_a_link_local_address_is_refused(led):
@@ -218,7 +226,9 @@ def test_a_name_that_leads_to_a_shared_address_is_refused(led):
 
 
 def test_a_name_that_leads_to_no_address_is_refused(led):
-    astray(led, "zero.example.com", ("0.0.0.0", 80), "host")
+    with listening("127.0.0.1", 7914) as came:
+        astray(led, "zero.example.com", ("0.0.0.0", 7914), "host")
+        assert not came
 
 
 def test_a_name_that_leads_to_everybody_is_refused(led):

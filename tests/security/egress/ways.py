@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import textwrap
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 from opensandbox import SandboxSync
@@ -15,7 +19,7 @@ SHUT = (*REFUSED, "closed", "TimeoutError", "gaierror", "BrokenPipeError", "SSLE
 
 #: More that tests run inside, beside what `tries` has.
 INSIDE = '''
-import ctypes, time
+import ctypes, errno, time
 def udp(host, port, data=b"x", family=socket.AF_INET):
     def work():
         with socket.socket(family, socket.SOCK_DGRAM) as s:
@@ -52,12 +56,11 @@ def query(name, kind=1, *, count=1, tail=b""):
     labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
     return struct.pack("!HHHHHH", 7, 0x100, count, 0, 0, 0) + labels + b"\\0" + struct.pack("!HH", kind, 1) + tail
 def attempt(work):
-    """For what the kernel refuses: whether it did."""
+    """For what the kernel refuses: why it did."""
     try:
-        work()
-        print("done", flush=True)
+        print("done", work(), flush=True)
     except OSError as error:
-        print("refused", flush=True)
+        print(errno.errorcode.get(error.errno, type(error).__name__), flush=True)
 '''
 
 
@@ -82,6 +85,30 @@ def search(secret: str) -> str:
                 return False
         print([place for place in places if has(place)])
         """
+
+
+@contextlib.contextmanager
+def listening(address: str, port: int) -> Iterator[list[object]]:
+    """A service of the host, and who came."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    came: list[object] = []
+    with socket.create_server((address, port), family=family) as service:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    stream, peer = service.accept()
+                    came.append(peer)
+                    stream.sendall(b"welcome")
+                    stream.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield came
+        finally:
+            service.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 class Inmate:
@@ -112,21 +139,38 @@ class Inmate:
 
         return sum(decision["times"] for decision in self.log() if is_it(decision))
 
-    def refused(self, text: str, *, unseen: tuple[str, int] | None = None, **entry: Any) -> None:
+    def refused(
+        self,
+        text: str,
+        *,
+        unseen: tuple[str, int] | None = None,
+        untold: tuple[str, int] | None = None,
+        **entry: Any,
+    ) -> None:
         """Each line that it prints says that the way was closed, the log has each, and what was
-        forbidden did not come by on the wire."""
-        place = unseen or (entry.get("address"), entry.get("port"))
-        before, packets = self.times(**entry), self.witness.packets[place]
+        forbidden did not come by on the wire: no packet for whom it was meant, or, where only what is
+        said decides, not a byte of it; and nobody was asked for a name that does not exist."""
+        if unseen is None and untold is None:
+            unseen = (entry["address"], entry["port"])
+
+        def passed() -> tuple[int, int, int]:
+            questions = self.witness.questions[entry["name"]] if entry.get("protocol") == "dns" else 0
+            return self.witness.packets[unseen], self.witness.told[untold], questions
+
+        before, on_the_wire = self.times(**entry), passed()
         said = self.says(text)
         assert said and all(line in SHUT for line in said), said
         wait_for(f"it is in the log: {entry}", lambda: self.times(**entry) >= before + len(said))
-        assert self.witness.packets[place] == packets, place
+        assert passed() == on_the_wire, (unseen, untold)
 
     def passes(self, text: str, *expected: str) -> None:
         """What is allowed works meanwhile, so that nothing was closed but the way."""
         assert self.says(text) == list(expected)
 
-    def stopped(self, text: str) -> None:
-        """The kernel refuses each of them: nothing arrives anywhere, so there is nothing to log."""
-        said = self.says(text)
-        assert said and all(line in ("refused", *SHUT) or line.endswith("Error") for line in said), said
+    def stopped(self, text: str, *errors: str) -> None:
+        """The kernel refuses each of them with this error, or the first with the first and so on: nothing
+        arrives anywhere, so there is nothing to log. `A|B` is one or the other, as the kernel was built."""
+        said = self.says(f"tell = attempt\n{textwrap.dedent(text)}")
+        expected = errors if len(errors) > 1 else errors * len(said)
+        assert said and len(said) == len(expected), said
+        assert all(line in error.split("|") for line, error in zip(said, expected)), said

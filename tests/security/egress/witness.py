@@ -24,6 +24,7 @@ class Witness:
             self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(EVERYTHING))
         self.socket.setblocking(False)
         self.counted: Counter[tuple[str, int | None]] = Counter()
+        self.carried: Counter[tuple[str, int | None]] = Counter()
         self.asked: Counter[str] = Counter()
         self.bytes = bytearray()
         self.looking = threading.Lock()
@@ -35,6 +36,12 @@ class Witness:
         """How many packets came for whom: an address and a port, or none if there is none."""
         self.look()
         return self.counted.copy()
+
+    @property
+    def told(self) -> Counter[tuple[str, int | None]]:
+        """How many bytes came for whom, not counting the packets that only open and close."""
+        self.look()
+        return self.carried.copy()
 
     @property
     def questions(self) -> Counter[str]:
@@ -70,10 +77,12 @@ class Witness:
             kind, to, start = packet[9], socket.inet_ntoa(packet[16:20]), (packet[0] & 15) * 4
         else:
             kind, to, start = packet[6], socket.inet_ntop(socket.AF_INET6, packet[24:40]), 40
-        port = None
+        port, head = None, 0
         if kind in (socket.IPPROTO_TCP, socket.IPPROTO_UDP):
             port = struct.unpack_from("!H", packet, start + 2)[0]
+            head = (packet[start + 12] >> 4) * 4 if kind == socket.IPPROTO_TCP else 8
         self.counted[to, port] += 1
+        self.carried[to, port] += len(packet) - start - head
         self.bytes += packet[start:]
         if kind == socket.IPPROTO_UDP and port == 53:
             self.asked[name_of(packet[start + 20 :])] += 1
