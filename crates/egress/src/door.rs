@@ -112,7 +112,10 @@ impl Door {
 
     pub(crate) fn set_policy(&self, policy: Arc<Policy>) {
         let new = policy.clone();
-        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        let mut now = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *now, policy);
+        drop(now);
+        drop(before);
         // Whoever enters from here on is judged by the new one.
         self.passages().cut_uncovered(&new);
     }

@@ -72,6 +72,12 @@ impl Settings {
             .as_ref()
             .map(|url| Webhook::parse(url).ok_or(OperatorError::Webhook))
             .transpose()?;
+        if raw.connections == Some(0) {
+            return Err(OperatorError::Nothing("connections"));
+        }
+        if raw.new_connections == Some(0) {
+            return Err(OperatorError::Nothing("new-connections"));
+        }
         let default = Self::default();
         Ok(Self {
             deny_webhook,

@@ -63,7 +63,11 @@ impl ExtraCa {
 pub(crate) fn roots(extra: Option<&ExtraCa>) -> RootCertStore {
     let mut roots = RootCertStore::empty();
     // Those of the host that cannot be read are not trusted, and the others are.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let native = rustls_native_certs::load_native_certs();
+    for error in &native.errors {
+        tracing::warn!(%error, "cannot read whom the host trusts");
+    }
+    roots.add_parsable_certificates(native.certs);
     let extra = extra.into_iter().flat_map(|extra| extra.certificates.iter().cloned());
     roots.add_parsable_certificates(extra);
     roots

@@ -79,20 +79,22 @@ pub(crate) const LOOPBACK: [Range; 2] =
 pub(crate) const SYNTHETIC: [Range; 2] =
     [Range::v4([198, 18, 0, 0], 15), Range::v6([0xfd53, 0, 0, 0, 0, 0, 0, 0], 32)];
 
-const METADATA: [IpAddr; 10] = [
+const METADATA: [IpAddr; 12] = [
     // Almost everybody; then containers and identities at Amazon, and Tencent.
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 23)),
     IpAddr::V4(Ipv4Addr::new(169, 254, 0, 23)),
-    // Alibaba, Azure, Oracle.
+    // Alibaba, Azure, Oracle, Scaleway.
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
     IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
-    // Amazon twice, Google.
+    IpAddr::V4(Ipv4Addr::new(169, 254, 42, 42)),
+    // Amazon twice, Google, Scaleway.
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
     IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42)),
 ];
 
 /// What is not the public Internet; the first that has an address is its block.

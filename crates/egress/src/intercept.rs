@@ -24,6 +24,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use osb_core::Clock;
 use rustls::{
     ClientConfig, ServerConfig,
+    client::Resumption,
     crypto::CryptoProvider,
     server::{Acceptor, NoServerSessionStorage},
     sign::SingleCertAndKey,
@@ -36,31 +37,29 @@ use tokio::{
 };
 use tokio_rustls::LazyConfigAcceptor;
 
-pub(crate) use self::judge::Judge;
-pub use self::{
-    authority::{Authority, Root},
-    credentials::{Credentials, Told},
-    share::Shares,
+pub use self::authority::Root;
+pub(crate) use self::{
+    authority::Authority, credentials::Credentials, judge::Judge, share::Shares,
 };
 use self::{
     beside::Beside,
     exchange::Exchange,
     peer::{Peer, Protocol, Upstream},
 };
-use crate::{ExtraCa, Name, extra_ca};
+use crate::{ExtraCa, Name, extra_ca, limits::Place};
 
 #[cfg(test)]
 mod tests;
 
 /// The body of a request or an answer on its way.
-pub type Body = UnsyncBoxBody<Bytes, BoxError>;
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// What becomes of the answer to a request.
-pub type Finish = Box<dyn FnOnce(Response<Body>) -> Response<Body> + Send>;
+pub(crate) type Finish = Box<dyn FnOnce(Response<Body>) -> Response<Body> + Send>;
 
 /// What is done to the requests of a sandbox to one host.
 #[async_trait]
-pub trait Rules: Send + Sync + 'static {
+pub(crate) trait Rules: Send + Sync + 'static {
     /// Judges a request and changes it.
     async fn treat(&self, request: Request<Body>) -> Result<(Request<Body>, Finish), Refusal>;
 
@@ -76,13 +75,21 @@ pub trait Rules: Send + Sync + 'static {
 
 /// Opens connections to one host.
 #[async_trait]
-pub trait Connect: Send + Sync + 'static {
-    async fn connect(&self) -> io::Result<TcpStream>;
+pub(crate) trait Connect: Send + Sync + 'static {
+    async fn connect(&self) -> io::Result<Reached>;
+}
+
+/// A connection to a host.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    pub(crate) stream: TcpStream,
+    /// Its place among all connections, unless it shares that of the client's.
+    pub(crate) place: Option<Place>,
 }
 
 /// The answer to a request that is not passed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     pub status: StatusCode,
     pub message: String,
     /// What programs may want to know.
@@ -90,28 +97,28 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), facts: serde_json::Map::new() }
     }
 }
 
 /// Whom a connection is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
+pub(crate) struct Host {
     pub name: Name,
     pub port: u16,
     pub scheme: Scheme,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheme {
+pub(crate) enum Scheme {
     Http,
     Https,
 }
 
 /// Why a connection was not served.
 #[derive(Debug, thiserror::Error)]
-pub enum InterceptError {
+pub(crate) enum InterceptError {
     #[error("the client asks for {asked:?} on a connection to {name}")]
     Mismatch { name: Name, asked: Option<String> },
     #[error("the client does not speak HTTP")]
@@ -134,7 +141,7 @@ async fn in_time<T>(part: impl Future<Output = io::Result<T>>) -> io::Result<T> 
 
 /// Opens connections and serves them. Copies share everything.
 #[derive(Clone)]
-pub struct Interceptor {
+pub(crate) struct Interceptor {
     provider: Arc<CryptoProvider>,
     extra: Option<ExtraCa>,
     /// Whom we trust. It is read with the first connection that needs it: most servers never do, and
@@ -151,7 +158,7 @@ impl fmt::Debug for Interceptor {
 
 impl Interceptor {
     /// Trusts whom the host trusts, and whom `extra` names.
-    pub fn new(extra: Option<ExtraCa>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(extra: Option<ExtraCa>, clock: Arc<dyn Clock>) -> Self {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         Self { provider, extra, trusted: Arc::default(), clock }
     }
@@ -161,11 +168,14 @@ impl Interceptor {
         let read = || async {
             // There are some hundred files to be read.
             let roots = spawn_blocking(move || extra_ca::roots(extra.as_ref())).await?;
-            let config = ClientConfig::builder_with_provider(provider)
+            let mut config = ClientConfig::builder_with_provider(provider)
                 .with_safe_default_protocol_versions()
                 .map_err(io::Error::other)?
                 .with_root_certificates(roots)
                 .with_no_client_auth();
+            // A session that goes on shows no certificate, and would tell the host which sandboxes
+            // are of one server.
+            config.resumption = Resumption::disabled();
             Ok(Arc::new(config))
         };
         self.trusted.get_or_try_init(read).await.cloned()
@@ -173,7 +183,7 @@ impl Interceptor {
 
     /// Serves one connection of a sandbox until it ends. Everything about it is part of this, and
     /// takes its turn with it.
-    pub async fn serve<C>(
+    pub(crate) async fn serve<C>(
         &self,
         client: C,
         host: Host,

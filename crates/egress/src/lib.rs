@@ -40,10 +40,7 @@ pub use decision::{
 };
 pub use egress::{Egress, Follow, Settings};
 pub use extra_ca::ExtraCa;
-pub use intercept::{
-    Authority, Body, BoxError, Connect, Credentials, Finish, Host, InterceptError, Interceptor,
-    Refusal, Root, Rules, Scheme, Shares, Told,
-};
+pub use intercept::Root;
 pub use name::{BadName, Name};
 pub use operator::{Amount, Operator, OperatorError, RawOperator, Reach};
 pub use policy::{BadTarget, Policy, PolicyError, Readings, merge, remove};

@@ -51,10 +51,10 @@ impl Bucket {
         held
     }
 
-    /// Waits until so much can be taken, and takes it.
+    /// Takes so much, and waits until it is paid for: however many wait, each wakes once.
     pub(crate) async fn wait(&self, amount: f64) {
-        while let Err(wait) = self.take(amount) {
-            tokio::time::sleep(wait.max(Duration::from_millis(1))).await;
+        if let Some(wait) = self.spend(amount) {
+            tokio::time::sleep(wait).await;
         }
     }
 }

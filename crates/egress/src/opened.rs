@@ -24,7 +24,7 @@ use crate::{
     dial::{Undialled, Way, keep},
     door::Target,
     intercept::{
-        Authority, Connect, Credentials, Host, InterceptError, Judge, Root, Scheme, Shares,
+        Authority, Connect, Credentials, Host, InterceptError, Judge, Reached, Root, Scheme, Shares,
     },
     passage::{Passage, reset_on_close},
     vault::Vault,
@@ -147,8 +147,16 @@ struct Hosts {
 
 #[async_trait]
 impl Connect for Hosts {
-    async fn connect(&self) -> io::Result<TcpStream> {
+    async fn connect(&self) -> io::Result<Reached> {
         let changed = || io::Error::new(io::ErrorKind::PermissionDenied, "the policy has changed");
+        // The first one shares the place of the client's. The host decides how many more there are.
+        let place = match self.at.get() {
+            Some(_) => {
+                let place = self.passage.door().house.places.spare();
+                Some(place.ok_or_else(|| io::Error::other("too many connections are open"))?)
+            }
+            None => None,
+        };
         let dialled = self.way.dial(|at| self.passage.may_reach(at)).await;
         let (stream, at) = dialled.map_err(|undialled| match undialled {
             Undialled::Denied(_) => changed(),
@@ -159,7 +167,7 @@ impl Connect for Hosts {
             return Err(changed());
         }
         self.at.get_or_init(|| at);
-        Ok(stream)
+        Ok(Reached { stream, place })
     }
 }
 

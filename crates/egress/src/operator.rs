@@ -124,6 +124,8 @@ pub enum OperatorError {
     Webhook,
     #[error("egress.bandwidth: {0}")]
     Bandwidth(InvalidQuantity),
+    #[error("egress.{0} must be at least 1")]
+    Nothing(&'static str),
     #[error("egress.max-rules must be 1 to {MOST_RULES}")]
     MaxRules,
 }

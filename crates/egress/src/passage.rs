@@ -223,13 +223,14 @@ impl Passage {
 
     /// Asks the policy as it is now whether the connection may go there.
     pub(crate) fn may_reach(&self, at: SocketAddr) -> Result<(), Ruling> {
-        self.judge(&self.door.passages(), at)
+        self.judge(&self.door.passages(), Some(at))
     }
 
-    fn judge(&self, passages: &Passages, at: SocketAddr) -> Result<(), Ruling> {
+    /// The addresses that are settled are judged as well.
+    fn judge(&self, passages: &Passages, at: Option<SocketAddr>) -> Result<(), Ruling> {
         let policy = self.door.policy();
         let whole = passages.open.get(&self.key).map(|open| open.judge(&policy));
-        let rulings = [whole, Some(self.target.judge_at(&policy, at))];
+        let rulings = [whole, at.map(|at| self.target.judge_at(&policy, at))];
         let denied = rulings.into_iter().flatten().find(|it| it.verdict == Verdict::Deny);
         match denied.or_else(|| self.tether.why.get().cloned()) {
             Some(why) => Err(why),
@@ -249,7 +250,7 @@ impl Passage {
             open.at.push(at);
         }
         // A policy that is set from here on finds this connection with its address.
-        self.judge(&passages, at)
+        self.judge(&passages, None)
     }
 
     /// Says that a request is under way, until what this returns is dropped.

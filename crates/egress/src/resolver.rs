@@ -39,8 +39,11 @@ const LONGEST_BELOW: usize = 100;
 
 /// Answers a question of a sandbox; `None` if it is none.
 pub(crate) async fn answer(door: &Door, question: &[u8]) -> Option<Answer> {
+    // Who asks too often hears nothing, and asks again later.
+    let is_too_often = door.questions.take(1.0).is_err();
     let query = match Query::read(question) {
         Ok(query) => query,
+        Err(_) if is_too_often => return None,
         Err(bad) => {
             note(door, None, denied());
             return match bad {
@@ -49,8 +52,7 @@ pub(crate) async fn answer(door: &Door, question: &[u8]) -> Option<Answer> {
             };
         }
     };
-    // Who asks too often hears nothing, and asks again later.
-    if door.questions.take(1.0).is_err() {
+    if is_too_often {
         note(door, query.name.as_ref(), too_many());
         return None;
     }

@@ -186,7 +186,10 @@ async fn answer(door: &Arc<Door>, mut stream: TcpStream) -> io::Result<()> {
     loop {
         let question = timeout(SILENCE, async {
             let length = usize::from(stream.read_u16().await?);
-            let mut question = vec![0; length.min(LONGEST)];
+            if length > LONGEST {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let mut question = vec![0; length];
             stream.read_exact(&mut question).await?;
             io::Result::Ok(question)
         });

@@ -266,7 +266,11 @@ impl Vault {
     }
 
     fn activate(&self, active: Active) {
-        *self.active.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(active);
+        let mut now = self.active.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *now, Arc::new(active));
+        drop(now);
+        // It takes longer to wipe it than anybody should wait.
+        drop(before);
     }
 }
 

@@ -26,7 +26,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::{By, Decision, Interceptor, Verdict};
+use crate::{By, Decision, Verdict, intercept::Interceptor};
 
 /// How many of each sandbox wait to be told. Of more nobody hears.
 const WAITING: usize = 32;

@@ -67,7 +67,7 @@ impl fmt::Debug for Root {
 }
 
 /// Vouches for hosts, to one sandbox. Its key never leaves the server.
-pub struct Authority {
+pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
     /// The one key of all of its hosts.
@@ -81,7 +81,7 @@ struct Leaf {
 }
 
 impl Authority {
-    pub fn new(root: &Root, sandbox: SandboxId) -> io::Result<Self> {
+    pub(crate) fn new(root: &Root, sandbox: SandboxId) -> io::Result<Self> {
         let key = key(root, sandbox, b"authority")?;
         let mut params = CertificateParams::default();
         params.distinguished_name = called(&format!("OpenSandbox {sandbox}"));
@@ -96,7 +96,7 @@ impl Authority {
     }
 
     /// What the sandbox has to trust, as PEM.
-    pub fn certificate(&self) -> &str {
+    pub(crate) fn certificate(&self) -> &str {
         &self.certificate
     }
 

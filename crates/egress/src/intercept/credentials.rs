@@ -29,10 +29,10 @@ use crate::{
 const BODY_WITHIN: Duration = Duration::from_mins(1);
 
 /// Hears of every use of credentials, and of every time that they were withheld.
-pub type Told = Arc<dyn Fn(Asked, Ruling) + Send + Sync>;
+pub(super) type Told = Arc<dyn Fn(Asked, Ruling) + Send + Sync>;
 
 /// Gives requests to one host the credentials that a vault binds to it.
-pub struct Credentials {
+pub(crate) struct Credentials {
     /// Whose requests they are.
     id: SandboxId,
     vault: Arc<Vault>,
@@ -41,7 +41,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    pub fn new(id: SandboxId, vault: Arc<Vault>, host: Host, told: Told) -> Self {
+    pub(crate) fn new(id: SandboxId, vault: Arc<Vault>, host: Host, told: Told) -> Self {
         Self { id, vault, host, told }
     }
 }

@@ -1,6 +1,7 @@
 //! Passing requests on, and their answers back.
 
 use std::{
+    collections::HashSet,
     convert::Infallible,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -294,7 +295,7 @@ fn address(request: &mut Request<Body>, version: Version) -> Result<(), Refusal>
 }
 
 fn clean(headers: &mut HeaderMap) {
-    let listed: Vec<_> = headers
+    let listed: HashSet<_> = headers
         .get_all(header::CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
@@ -307,7 +308,7 @@ fn clean(headers: &mut HeaderMap) {
     if headers.contains_key(header::TRANSFER_ENCODING) {
         headers.remove(header::CONTENT_LENGTH);
     }
-    let goes = |name: &str| HOP_BY_HOP.contains(&name) || listed.iter().any(|it| it == name);
+    let goes = |name: &str| HOP_BY_HOP.contains(&name) || listed.contains(name);
     if !headers.keys().any(|name| goes(name.as_str())) {
         return;
     }

@@ -24,6 +24,7 @@ use tokio::{
 };
 
 use super::{Body, BoxError};
+use crate::limits::Place;
 
 /// What is read from a host until others have their turn.
 const TURN: usize = 64 << 10;
@@ -86,14 +87,15 @@ impl Leash {
 /// The connection to a host on a [`Leash`].
 pub(super) struct Leashed {
     stream: TcpStream,
+    _place: Option<Place>,
     leash: Arc<Leash>,
     /// What was read since others had their turn.
     read: usize,
 }
 
 impl Leashed {
-    pub(super) fn new(stream: TcpStream, leash: Arc<Leash>) -> Self {
-        Self { stream, leash, read: 0 }
+    pub(super) fn new(stream: TcpStream, place: Option<Place>, leash: Arc<Leash>) -> Self {
+        Self { stream, _place: place, leash, read: 0 }
     }
 }
 

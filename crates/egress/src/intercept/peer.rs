@@ -18,7 +18,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use super::{
-    Body, Connect, Host,
+    Body, Connect, Host, Reached,
     abrupt::Abrupt,
     beside::Beside,
     leash::{Leash, Leashed},
@@ -120,7 +120,8 @@ impl Peer {
 
     async fn open(&self) -> io::Result<(Protocol, Line)> {
         let leash = Arc::new(Leash::new());
-        let stream = Leashed::new(self.connect.connect().await?, Arc::clone(&leash));
+        let Reached { stream, place } = self.connect.connect().await?;
+        let stream = Leashed::new(stream, place, Arc::clone(&leash));
         let Some(config) = &self.config else {
             return self.http1(stream, leash).await.map(|line| (Protocol::Http1, line));
         };
@@ -240,7 +241,15 @@ impl Upstream {
         request: Request<Body>,
     ) -> Result<Result<Response<Body>, Unsent>, String> {
         let mut line = self.line.lock().await;
-        let slot = line.as_mut().map_err(|why| why.clone())?;
+        let slot = match &mut *line {
+            Ok(slot) => slot,
+            Err(why) => {
+                // Told once: the host may be there for the next request.
+                let why = std::mem::take(why);
+                *line = Ok(None);
+                return Err(why);
+            }
+        };
         let mut kept = slot.take();
         let is_usable = match &mut kept {
             Some(line) => line.sender.is_usable().await,

@@ -15,7 +15,7 @@ const MOST: u32 = 100;
 
 /// The requests of HTTP/2 that a sandbox may have under way.
 #[derive(Debug)]
-pub struct Shares(Arc<Semaphore>);
+pub(crate) struct Shares(Arc<Semaphore>);
 
 impl Default for Shares {
     fn default() -> Self {

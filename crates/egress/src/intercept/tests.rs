@@ -1,6 +1,9 @@
 use std::{
     net::SocketAddr,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use http::{HeaderValue, Method, Version, header};
@@ -54,13 +57,14 @@ impl Rules for Add {
     }
 }
 
-struct To(SocketAddr, AtomicUsize);
+struct To(Mutex<SocketAddr>, AtomicUsize);
 
 #[async_trait]
 impl Connect for To {
-    async fn connect(&self) -> io::Result<TcpStream> {
+    async fn connect(&self) -> io::Result<Reached> {
         self.1.fetch_add(1, Ordering::Relaxed);
-        TcpStream::connect(self.0).await
+        let address = *self.0.lock().unwrap();
+        Ok(Reached { stream: TcpStream::connect(address).await?, place: None })
     }
 }
 
@@ -183,7 +187,7 @@ impl Client {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let to = Arc::new(To(service.address, AtomicUsize::new(0)));
+        let to = Arc::new(To(Mutex::new(service.address), AtomicUsize::new(0)));
         Self { config, interceptor, authority, to, rules: Arc::new(Add), shares: Arc::default() }
     }
 
@@ -388,16 +392,20 @@ async fn what_is_for_another_host_is_refused() {
 }
 
 #[tokio::test]
-async fn a_host_that_hangs_up_is_called_again() {
+async fn a_host_that_was_down_or_hangs_up_is_called_again() {
     let service = service(&[b"http/1.1"], HOST).await;
     let client = Client::new(&service, true);
+    *client.to.0.lock().unwrap() = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut sender = client.http1().await;
+    let response = sender.send_request(request(Method::GET, HOST, "/", "")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
+    *client.to.0.lock().unwrap() = service.address;
     for path in ["/last", "/after"] {
         sender.ready().await.unwrap();
         let response = sender.send_request(request(Method::GET, HOST, path, "")).await.unwrap();
         assert_eq!(text(response).await.1, format!("GET {path} Bearer s3cret 0"));
     }
-    assert_eq!(client.to.1.load(Ordering::Relaxed), 2);
+    assert_eq!(client.to.1.load(Ordering::Relaxed), 3);
 }
 
 #[tokio::test]
@@ -433,7 +441,7 @@ async fn credentials_are_put_in_on_the_way_out_and_taken_out_on_the_way_back() {
     let service = service(&[b"http/1.1"], HOST).await;
     let mut client = Client::new(&service, true);
     let host = Host { name: Name::parse(HOST).unwrap(), port: 443, scheme: Scheme::Https };
-    let told = Arc::<std::sync::Mutex<Vec<_>>>::default();
+    let told = Arc::<Mutex<Vec<_>>>::default();
     let heard = told.clone();
     let tell = Arc::new(move |asked, ruling| told.lock().unwrap().push((asked, ruling)));
     client.rules =

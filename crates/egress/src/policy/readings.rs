@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName, request::Parts};
 use percent_encoding::percent_decode;
 
-use crate::vault::path::{is_doubtful, undotted};
+use crate::vault::path::{DEEPEST, LONGEST, is_doubtful, undotted};
 
 /// What some servers take for the method instead, and for the path.
 const OTHER_METHOD: [&str; 7] = [
@@ -31,6 +31,8 @@ const OTHER_PATH: [&str; 10] = [
 ];
 /// Nobody honest says it more often.
 const MOST_OTHERS: usize = 4;
+/// A path that is longer in all its readings together was made to be.
+const MOST_BYTES: usize = 32 << 10;
 
 /// A request in every way in which a server may read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,15 +151,21 @@ fn other_path(value: &str) -> Option<String> {
 
 /// The ways in which a path may be read; `None` if it was made to be read differently.
 fn readings(written: &str) -> Option<Vec<Vec<u8>>> {
+    if written.len() > LONGEST {
+        return None;
+    }
     let path = &*undotted(written);
     if is_doubtful(path) || is_malformed(path) {
         return None;
     }
     let once = decoded(path.as_bytes()).into_owned();
     let mut wholly = once.clone();
-    // Each time it becomes shorter.
-    while let Cow::Owned(shorter) = decoded(&wholly) {
+    for _ in 0..DEEPEST {
+        let Cow::Owned(shorter) = decoded(&wholly) else { break };
         wholly = shorter;
+    }
+    if matches!(decoded(&wholly), Cow::Owned(_)) {
+        return None;
     }
     let text = std::str::from_utf8(&wholly).ok()?;
     if text.chars().any(char::is_control) || is_doubtful(text) {
@@ -176,7 +184,9 @@ fn readings(written: &str) -> Option<Vec<Vec<u8>>> {
     all.extend(shorter);
     all.sort_unstable();
     all.dedup();
-    Some(all)
+    // They are kept as long as the request is under way.
+    let is_much = all.iter().map(Vec::len).sum::<usize>() > MOST_BYTES;
+    (!is_much).then_some(all)
 }
 
 /// What follows two slashes is a host to some, and the path begins after it.

@@ -464,3 +464,15 @@ fn rules_about_requests_are_about_names() {
     let refused = Policy::compile(&from_value(wire).unwrap(), &operator(""));
     assert!(matches!(refused, Err(PolicyError::Rule { problem: BadTarget::Nameless, .. })));
 }
+
+#[test]
+fn a_path_that_takes_long_to_read_is_doubtful() {
+    let is_doubtful =
+        |path: &str| Readings::new("GET", path, &http::HeaderMap::new()).is_ambiguous();
+    let layers = |count: usize| format!("/%{}41", "25".repeat(count));
+    assert!(!is_doubtful(&layers(3)) && !is_doubtful(&format!("/{}", "a".repeat(8000))));
+    assert!(is_doubtful(&layers(6)) && is_doubtful(&layers(4000)));
+    assert!(is_doubtful(&format!("/{}", "a".repeat(9000))));
+    // Short enough, but not in all the ways in which it can be read.
+    assert!(is_doubtful(&format!("/{}", "%252541;b. //".repeat(600))));
+}

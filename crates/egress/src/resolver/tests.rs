@@ -111,3 +111,13 @@ async fn the_host_itself_needs_no_resolver() {
     assert_eq!(reply(&house, "localhost", kind::A).await.addresses, [address]);
     assert_eq!(reply(&house, "x.localhost", kind::AAAA).await.addresses.len(), 1);
 }
+
+#[tokio::test]
+async fn who_asks_too_often_hears_nothing_whatever_is_asked() {
+    let house = TestHouse::start(only(&[])).await;
+    // Two questions in one.
+    let malformed = [0, 7, 1, 0, 0, 2, 0, 0, 0, 0, 0, 0];
+    assert!(answer(&house.door, &malformed).await.is_some());
+    while house.door.questions.take(1.0).is_ok() {}
+    assert!(answer(&house.door, &malformed).await.is_none());
+}

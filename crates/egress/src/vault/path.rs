@@ -64,16 +64,27 @@ impl fmt::Display for PathPattern {
     }
 }
 
+/// The longest path that is looked into: few servers take longer ones.
+pub(crate) const LONGEST: usize = 8 << 10;
+/// How often nobody honest encodes a path that is encoded already.
+pub(crate) const DEEPEST: usize = 4;
+
 /// Whether a server may take the path for another one than it looks like: dot segments, plain or
 /// encoded, backslashes, encodings of encodings. One encoded slash is left to [`slashed`].
 pub(crate) fn is_doubtful(path: &str) -> bool {
+    if path.len() > LONGEST {
+        return true;
+    }
     let lower = path.to_ascii_lowercase();
     if lower.contains('\\') || lower.contains("%5c") || lower.contains("%00") {
         return true;
     }
     let mut inner = lower.clone();
-    while inner.contains("%25") {
+    for _ in 0..DEEPEST {
         inner = inner.replace("%25", "%");
+    }
+    if inner.contains("%25") {
+        return true;
     }
     if inner != lower && ["%2f", "%2e", "%5c"].iter().any(|hidden| inner.contains(hidden)) {
         return true;

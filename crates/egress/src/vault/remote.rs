@@ -20,7 +20,7 @@ use secrecy::{
     zeroize::{Zeroize, Zeroizing},
 };
 use serde_json::Value;
-use tokio::sync::Mutex as Turn;
+use tokio::{sync::Mutex as Turn, task::spawn_blocking};
 
 pub use self::address::BadAddress;
 use self::address::{Address, Stream};
@@ -198,7 +198,11 @@ impl Remote {
 
     async fn ask(&self, path: &str) -> Result<Zeroizing<Vec<u8>>, RemoteError> {
         let token = match &self.token {
-            Token::File(path) => Zeroizing::new(fs::read_to_string(path)?),
+            Token::File(path) => {
+                let path = path.clone();
+                let read = spawn_blocking(move || fs::read_to_string(path).map(Zeroizing::new));
+                read.await.map_err(|error| RemoteError::Broken(error.into()))??
+            }
             Token::Given(token) => Zeroizing::new(token.expose_secret().to_owned()),
         };
         let mut token = HeaderValue::from_str(token.trim()).map_err(|_| RemoteError::BadToken)?;
