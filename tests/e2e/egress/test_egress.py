@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import textwrap
 import threading
+import time
 
 import pytest
 from internet import METADATA, OTHER, PRIVATE, PUBLIC, PUBLIC6
 from opensandbox import SandboxSync
 from opensandbox.models.sandboxes import NetworkRule
 from served import Server, osb, wait_for
-from tries import INSIDE, REFUSED, one, run
+from tries import REFUSED, Watch, one, run
 
 
 def client(server: Server) -> dict[str, str]:
@@ -268,24 +268,18 @@ def test_a_paused_sandbox_goes_on_where_it_was(policy):
 
 def test_nothing_leaves_while_the_server_is_dead_and_the_policy_holds_again_after(server, policy):
     sandbox = policy("a.example.com")
-    watch = f"""
-        import time
-        while True:
-            with open("/tmp/seen", "a") as seen:
-                sys.stdout = seen
-                get("http://a.example.com/")
-                get("http://{PUBLIC}/")
-            time.sleep(0.05)
-        """
-    sandbox.files.write_file("/tmp/watch.py", INSIDE + textwrap.dedent(watch))
-    sandbox.commands.run("setsid python3 /tmp/watch.py >/dev/null 2>&1 & echo")
-    # The commands print what they have seen, or nothing yet.
-    seen = lambda: [line.text for line in sandbox.commands.run("cat /tmp/seen").logs.stdout]
+    address = one(sandbox, "lookup('a.example.com', socket.AF_INET)")
+    tries = {"name": "page('http://a.example.com/')", "address": f"page('http://{PUBLIC}/')"}
+    watch = Watch(sandbox, allowed=f"page('http://{address}/', Host='a.example.com')", **tries)
     allowed = f"{PUBLIC} a.example.com /"
-    wait_for("it is reached", lambda: allowed in seen())
+    watch.wait("allowed", allowed)
+    watch.wait("name", allowed)
     server.kill()
+    began = time.time()
+    time.sleep(2)
+    ended = time.time()
     server.start()
-    count = len(seen())
-    wait_for("it is reached again", lambda: allowed in seen()[count:])
-    # The address was never allowed, and was not reached at any time.
-    assert f"{PUBLIC} {PUBLIC} /" not in seen()
+    watch.wait("name", allowed)
+    assert watch.refusals("allowed", began, ended) >= 10
+    # This address was never allowed, and was not reached at any time.
+    assert watch.refusals("address", 0, time.time()) > watch.refusals("address", began, ended) >= 10

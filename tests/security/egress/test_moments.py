@@ -17,59 +17,57 @@ from opensandbox import SandboxSync
 from opensandbox.config import ConnectionConfigSync
 from opensandbox.models.sandboxes import NetworkPolicy, NetworkRule
 from served import Server, serving, wait_for
-from tries import INSIDE
+from tries import INSIDE, Watch
 from ways import Inmate
 from witness import Witness
 
 ALLOWED = f"{PUBLIC} a.example.com /"
 
-#: Tries a host that is allowed and one that is not, again and again, until it is told to end.
-WATCH = f"""
-import time
-while not os.path.exists("/tmp/end"):
-    with open("/tmp/seen", "a") as seen:
-        sys.stdout = seen
-        get("http://a.example.com/")
-        get("http://{OTHER}/")
-        get("http://other.org/")
-    time.sleep(0.02)
-"""
+
+class Watched(Inmate):
+    """A sandbox whose program tries the same all the time: a host that is allowed and one that is not,
+    each by name, and by an address, for which nobody has to be asked."""
+
+    def __init__(self, inmate: Inmate) -> None:
+        super().__init__(inmate.sandbox, inmate.server, inmate.witness)
+        (address,) = self.says("lookup('a.example.com', socket.AF_INET)")
+        self.watch = Watch(
+            self.sandbox,
+            allowed=f"page('http://{address}/', Host='a.example.com')",
+            forbidden=f"page('http://{OTHER}/')",
+            allowed_name="page('http://a.example.com/')",
+            forbidden_name="page('http://other.org/')",
+        )
+        self.watch.wait("allowed", ALLOWED)
+        self.watch.wait("allowed_name", ALLOWED)
+
+    def again(self) -> None:
+        """The program goes on, and has not seen what it must not."""
+        self.watch.wait("allowed_name", ALLOWED)
+        assert not any(OTHER in it.said for it in self.watch.seen())
+
+    def was_silenced(self, began: float, ended: float) -> None:
+        """It tried all the time, and in vain."""
+        for what in ("allowed", "forbidden"):
+            assert self.watch.refusals(what, began, ended) >= 10, what
+        for what in ("allowed_name", "forbidden_name"):
+            meanwhile = [it for it in self.watch.seen() if it.what == what and began < it.ended and it.began < ended]
+            assert meanwhile and not any(it.said == ALLOWED for it in meanwhile if it.ended < ended), meanwhile
 
 
 @pytest.fixture
-def watched(inmate: Callable[..., Inmate]) -> Inmate:
-    """A sandbox whose program tries the same all the time."""
-    prisoner = inmate("a.example.com")
-    start(prisoner)
-    return prisoner
+def watched(inmate: Callable[..., Inmate]) -> Watched:
+    return Watched(inmate("a.example.com"))
 
 
-def start(prisoner: Inmate) -> None:
-    prisoner.sandbox.files.write_file("/tmp/watch.py", INSIDE + WATCH)
-    prisoner.sandbox.commands.run("setsid python3 /tmp/watch.py >/tmp/said 2>&1 & echo")
-    wait_for("it is reached", lambda: ALLOWED in lines(prisoner))
-
-
-def lines(prisoner: Inmate) -> list[str]:
-    """What the program has seen so far."""
-    said = prisoner.sandbox.commands.run("cat /tmp/seen").logs.stdout
-    return [line for message in said for line in message.text.splitlines()]
-
-
-def again(prisoner: Inmate) -> None:
-    """The program goes on, and has not seen what it must not."""
-    count = len(lines(prisoner))
-    wait_for("it is reached again", lambda: ALLOWED in lines(prisoner)[count:])
-    assert not any(OTHER in line for line in lines(prisoner))
-
-
-def silent(seen: Witness) -> None:
-    """While programs inside go on, nothing at all arrives: not even what is allowed."""
+def silent(seen: Witness) -> tuple[float, float]:
+    """While programs inside go on, nothing at all arrives: not even what is allowed. From when to when."""
     # What the kernel still had to send when the server died is over soon.
     time.sleep(0.5)
-    packets = seen.everything()
-    time.sleep(1)
+    began, packets = time.time(), seen.everything()
+    time.sleep(2)
     assert seen.everything() == packets
+    return began, time.time()
 
 
 @contextlib.contextmanager
@@ -148,7 +146,7 @@ def test_no_change_of_the_policy_opens_a_gap(watched, seen):
     for _ in range(20):
         watched.sandbox.patch_egress_rules([NetworkRule(action="deny", target="b.example.com")])
         watched.sandbox.delete_egress_rules(["b.example.com"])
-    again(watched)
+    watched.again()
     assert seen.packets[OTHER, 80] == before
     assert watched.times(address=OTHER, port=80, reason="default")
 
@@ -166,8 +164,9 @@ def test_nothing_leaves_while_the_server_is_dead(watched, server, seen):
     before = seen.packets[OTHER, 80]
     server.kill()
     with restarted(server):
-        silent(seen)
-    again(watched)
+        began, ended = silent(seen)
+    watched.again()
+    watched.was_silenced(began, ended)
     assert seen.packets[OTHER, 80] == before
     wait_for("it is in the new log", lambda: watched.times(address=OTHER, port=80, reason="default"))
 
@@ -178,8 +177,9 @@ def test_nothing_leaves_when_the_server_was_stopped_in_order(watched, server, se
     server.process.send_signal(signal.SIGTERM)
     server.process.wait(20)
     with restarted(server):
-        silent(seen)
-    again(watched)
+        began, ended = silent(seen)
+    watched.again()
+    watched.was_silenced(began, ended)
     assert seen.packets[OTHER, 80] == before
 
 
@@ -188,7 +188,7 @@ def test_a_server_that_dies_again_and_again_lets_nothing_out(watched, server, se
     for _ in range(3):
         server.kill()
         server.start()
-    again(watched)
+    watched.again()
     assert seen.packets[OTHER, 80] == before
 
 
