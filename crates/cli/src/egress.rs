@@ -22,19 +22,25 @@ pub(crate) enum Command {
     /// It is in force when this returns, and connections that it does not cover are cut; so it is
     /// with all changes.
     Set(policy::SetArgs),
+    /// Say what happens to all that no rule is about
+    ///
+    /// A sandbox without a policy has what the server says, which `osb egress policy` shows.
+    Default(policy::DefaultArgs),
     /// Let a sandbox reach something, before all other rules
     ///
-    /// It takes the place of all rules about the same target, and those are named. Several rules
-    /// about one target are written with `osb egress set`. With --method or --path the
+    /// It takes the place of all rules about the same target, and those are named; if one of them says
+    /// more than the new rule, it must be said whether to --add to it or to --replace it. It restricts
+    /// nothing: that is what the default is for, see `osb egress default`. With --method or --path the
     /// sandbox may only ask for that, and the server looks into its connections: its programs must
     /// trust the server, which they do if the sandbox was made with such a rule or with a vault.
     Allow(policy::RuleArgs),
     /// Keep a sandbox from reaching something, before all other rules
     ///
     /// It takes the place of all rules about the same target, also of those that allow it, and those
-    /// are named: after `deny ID api.example.com:80`, no rule is left about its other ports. Several
-    /// rules about one target are written with `osb egress set`. With --method or --path it keeps the
-    /// sandbox from asking for that alone, under the same conditions as with `osb egress allow`.
+    /// are named; if one of them says more than the new rule, it must be said whether to --add to it
+    /// or to --replace it. What the operator allows all sandboxes comes first, and is named. With
+    /// --method or --path it keeps the sandbox from asking for that alone, under the same conditions
+    /// as with `osb egress allow`.
     Deny(policy::RuleArgs),
     /// Drop the rules about something
     ///
@@ -61,6 +67,7 @@ pub(crate) async fn main(
     match command {
         Command::Policy(args) => policy::show(args, environment, output).await,
         Command::Set(args) => policy::set(args, environment).await,
+        Command::Default(args) => policy::default(args, environment).await,
         Command::Allow(args) => {
             policy::change(args, NetworkAction::Allow, environment, output).await
         }

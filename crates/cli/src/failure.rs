@@ -18,6 +18,9 @@ pub(crate) enum Failure {
     /// A file on this side.
     #[error(transparent)]
     File(#[from] PathError),
+    /// A file that can be read but not used.
+    #[error("{name}: {problem}")]
+    Content { name: String, problem: String },
     /// Standard output is gone.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
@@ -41,6 +44,7 @@ impl Failure {
             Self::Sdk(_)
             | Self::Usage(_)
             | Self::File(_)
+            | Self::Content { .. }
             | Self::Output(_)
             | Self::Unfit(_)
             | Self::Machine { .. } => {}
@@ -66,9 +70,9 @@ impl Failure {
     /// What the process exits with.
     pub(crate) fn exit_code(&self, role: Role) -> u8 {
         match (self, role) {
-            (Self::Usage(_), _) => 2,
             (Self::Output(error), _) if error.kind() == io::ErrorKind::BrokenPipe => BROKEN_PIPE,
             (_, Role::StandIn) => ending::OWN_FAILURE,
+            (Self::Usage(_), Role::Tool) => 2,
             (_, Role::Tool) => 1,
         }
     }
@@ -82,7 +86,11 @@ impl Failure {
             }
             Self::Sdk(error) => error.hint(),
             Self::Machine { source, .. } => is_taken(&**source).then(|| TAKEN.to_owned()),
-            Self::Usage(_) | Self::File(_) | Self::Output(_) | Self::Unfit(_) => None,
+            Self::Usage(_)
+            | Self::File(_)
+            | Self::Content { .. }
+            | Self::Output(_)
+            | Self::Unfit(_) => None,
         }
     }
 }

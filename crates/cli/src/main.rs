@@ -14,6 +14,7 @@ mod env;
 mod explain;
 mod failure;
 mod file;
+mod input;
 mod invocation;
 mod lifetime;
 mod logging;
@@ -130,7 +131,15 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|argument| argument == runtime::SPAWNER) {
         return spawn(&environment);
     }
-    let cli = Cli::try_parse().unwrap_or_else(|error| with_tip(error).exit());
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let error = with_tip(error);
+            drop(error.print());
+            let words = std::env::args().skip(1);
+            return ExitCode::from(refusal(error.use_stderr(), &words.collect::<Vec<_>>()));
+        }
+    };
     let role = cli.command.role();
     let (mut out, mut err) = (unbuffered_stdout(), io::stderr());
     let mut output = Output::new(&mut *out, &mut err);
@@ -142,6 +151,17 @@ fn main() -> ExitCode {
             }
             ExitCode::from(failure.exit_code(role))
         }
+    }
+}
+
+/// What the process exits with that does not understand its words, or was only asked for help. The
+/// exit code of what stands in for a command in a sandbox is that command's, but for one.
+fn refusal(is_error: bool, words: &[String]) -> u8 {
+    let words: Vec<_> = words.iter().map(String::as_str).take(2).collect();
+    match words.as_slice() {
+        _ if !is_error => 0,
+        ["run", ..] | ["sandbox" | "sbx", "exec"] => ending::OWN_FAILURE,
+        _ => 2,
     }
 }
 
@@ -286,6 +306,18 @@ mod tests {
         }
         assert!(!told(&["osb", "run", "--imge", "x"]).contains("dashes"));
         assert!(!told(&["osb", "volume", "ls", "x"]).contains("dashes"));
+    }
+
+    #[test]
+    fn what_stands_in_for_a_command_fails_with_a_code_apart() {
+        let code = |is_error, words: &str| {
+            refusal(is_error, &words.split(' ').map(str::to_owned).collect::<Vec<_>>())
+        };
+        assert_eq!(code(true, "run --allow"), 125);
+        assert_eq!(code(true, "sbx exec"), 125);
+        assert_eq!(code(true, "sandbox ls x"), 2);
+        assert_eq!(code(true, "egress set"), 2);
+        assert_eq!(code(false, "run --help"), 0);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! What a new sandbox may reach, as flags say it.
 
-use std::{path::Path, str::FromStr};
+use std::{net::Ipv6Addr, str::FromStr};
 
-use opensandbox::api::lifecycle::{NetworkAction, NetworkPolicy, NetworkRule};
-use osb_core::Chain;
+use opensandbox::api::lifecycle::{NetworkAction, NetworkPolicy, NetworkPolicyStatus, NetworkRule};
+use osb_server::{EgressPolicy, Operator, PolicyError, meet};
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -13,34 +13,51 @@ pub(crate) struct Reach {
     /// address or a range; may be repeated
     #[arg(long, value_name = "TARGET[:PORT,…]", help_heading = "Network")]
     allow: Vec<Destination>,
-    /// Keep the sandbox from reaching this, before anything is allowed; may be repeated
+    /// Keep the sandbox from reaching this, before anything is allowed; without --allow, the rest is
+    /// what the server lets sandboxes reach. What its operator allows all of them it does not take
+    /// away. May be repeated
     #[arg(long, value_name = "TARGET[:PORT,…]", help_heading = "Network")]
     deny: Vec<Destination>,
-    /// Let the sandbox reach nothing
+    /// Let the sandbox reach nothing but what the server's operator allows all of them
     #[arg(long, conflicts_with_all = ["allow", "deny", "policy"], help_heading = "Network")]
     no_network: bool,
-    /// Read what the sandbox may reach from this file, in JSON, as `osb egress learn` prints it
+    /// Read what the sandbox may reach from this file, in JSON, as `osb egress learn` prints it, `-`
+    /// for standard input
     #[arg(
         long,
         value_name = "FILE",
-        value_parser = read,
         conflicts_with_all = ["allow", "deny"],
         help_heading = "Network"
     )]
-    policy: Option<NetworkPolicy>,
+    policy: Option<String>,
 }
 
 impl Reach {
-    /// The policy, if any was asked for: with something allowed, the rest is not.
-    pub(crate) fn policy(&self) -> Option<NetworkPolicy> {
-        if let Some(policy) = &self.policy {
-            return Some(policy.clone());
-        }
+    pub(crate) fn policy_file(&self) -> Option<&str> {
+        self.policy.as_deref()
+    }
+
+    /// Whether anything was said.
+    pub(crate) fn is_limited(&self) -> bool {
+        let is_named = !self.allow.is_empty() || !self.deny.is_empty();
+        is_named || self.no_network || self.policy.is_some()
+    }
+
+    /// Whether it takes to know what sandboxes reach without a policy.
+    pub(crate) fn leaves_to_the_server(&self) -> bool {
+        self.no_network || !self.deny.is_empty()
+    }
+
+    /// The policy that flags ask for, if they do: with something allowed, the rest is not. If things
+    /// are only denied, the rest stays what it is without a policy.
+    pub(crate) fn policy(&self, around: Option<&NetworkPolicyStatus>) -> Option<NetworkPolicy> {
         if self.allow.is_empty() && self.deny.is_empty() && !self.no_network {
             return None;
         }
         let only_denied = self.allow.is_empty() && !self.no_network;
-        let default = if only_denied { NetworkAction::Allow } else { NetworkAction::Deny };
+        let rest = around.and_then(|around| around.policy.default_action);
+        let default =
+            if only_denied { rest.unwrap_or(NetworkAction::Allow) } else { NetworkAction::Deny };
         let denied = self.deny.iter().map(|to| to.rule(NetworkAction::Deny));
         let allowed = self.allow.iter().map(|to| to.rule(NetworkAction::Allow));
         Some(NetworkPolicy {
@@ -48,6 +65,40 @@ impl Reach {
             egress: denied.chain(allowed).collect(),
         })
     }
+
+    /// What is reached all the same, because the operator allows it to all sandboxes.
+    pub(crate) fn outranked(&self, operator: &[NetworkRule]) -> Option<String> {
+        if self.no_network {
+            let allows = |rule: &&NetworkRule| rule.action == NetworkAction::Allow;
+            let targets: Vec<_> =
+                operator.iter().filter(allows).map(|rule| rule.target.as_str()).collect();
+            return (!targets.is_empty()).then(|| {
+                format!(
+                    "--no-network does not keep the sandbox from what the operator lets all \
+                     sandboxes reach: {}",
+                    targets.join(", ")
+                )
+            });
+        }
+        let denied = self.deny.iter().map(|to| to.rule(NetworkAction::Deny));
+        denied
+            .filter_map(|rule| outranked(&rule, operator))
+            .reduce(|all, one| all + "\nosb: " + &one)
+    }
+}
+
+/// Says of a rule which one of the operator's comes before it and decides otherwise, if one does.
+pub(crate) fn outranked(rule: &NetworkRule, operator: &[NetworkRule]) -> Option<String> {
+    let is_first = |other: &&NetworkRule| meet(&other.target, &rule.target);
+    let first = operator.iter().find(is_first).filter(|first| first.action != rule.action)?;
+    let (does, holds) = match first.action {
+        NetworkAction::Allow => ("allows", "denied"),
+        NetworkAction::Deny => ("denies", "allowed"),
+    };
+    Some(format!(
+        "{} is not {holds} where the operator {does} {}, which comes first",
+        rule.target, first.target
+    ))
 }
 
 /// Whom a rule is about: a target, and the ports if not all are meant.
@@ -60,8 +111,12 @@ pub(crate) struct Destination {
 /// What is no destination, whatever the server thinks of targets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidDestination {
-    #[error("what follows the colon should be ports, such as 443 or 80,443")]
+    #[error("what follows the colon should be ports from 1 to 65535, such as 443 or 80,443")]
     Ports,
+    #[error("write [{address}]:{port} for the port, or [{whole}] if that is the address")]
+    Port { address: String, port: String, whole: String },
+    #[error("{0}")]
+    Target(String),
     #[error("name each target by itself, as in --allow a.example --allow b.example:80,443")]
     Several,
     #[error(
@@ -88,8 +143,7 @@ impl Destination {
 impl FromStr for Destination {
     type Err = InvalidDestination;
 
-    /// The server checks the target, which knows best. Addresses with colons of their own stand in
-    /// brackets if ports follow.
+    /// Addresses with colons of their own stand in brackets if ports follow.
     fn from_str(text: &str) -> Result<Self, InvalidDestination> {
         let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
         let (target, ports) = match bracketed {
@@ -104,6 +158,14 @@ impl FromStr for Destination {
                 _ => (text, None),
             },
         };
+        if bracketed.is_none()
+            && let Some((address, port)) = text.rsplit_once(':')
+            && COMMON_PORTS.contains(&port)
+            && address.parse::<Ipv6Addr>().is_ok()
+        {
+            let (address, port) = (address.to_owned(), port.to_owned());
+            return Err(InvalidDestination::Port { address, port, whole: text.to_owned() });
+        }
         if target.contains([',', ' ']) {
             return Err(InvalidDestination::Several);
         }
@@ -114,19 +176,27 @@ impl FromStr for Destination {
             port.parse().ok().filter(|port| *port != 0).ok_or(InvalidDestination::Ports)
         };
         let ports = ports.map(|ports| ports.split(',').map(port).collect()).transpose()?;
-        Ok(Self { target: target.to_owned(), ports })
+        let destination = Self { target: target.to_owned(), ports };
+        possible(destination.rule(NetworkAction::Allow)).map_err(InvalidDestination::Target)?;
+        Ok(destination)
     }
 }
 
-/// Reads a policy from a file.
-pub(crate) fn read(path: &str) -> Result<NetworkPolicy, String> {
-    let text =
-        osb_sys::fs::read_to_string(Path::new(path)).map_err(|error| Chain(&error).to_string())?;
-    parse(&text)
+/// What people mean by a port behind an address, which reads as a part of it.
+const COMMON_PORTS: [&str; 8] = ["22", "80", "443", "3306", "5432", "6379", "8080", "8443"];
+
+/// Whether a policy may have such a rule, and else why not.
+pub(crate) fn possible(rule: NetworkRule) -> Result<(), String> {
+    let policy = NetworkPolicy { default_action: None, egress: vec![rule] };
+    match EgressPolicy::compile(&policy, &Operator::default()) {
+        Ok(_) => Ok(()),
+        Err(PolicyError::Rule { problem, .. }) => Err(problem.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
-/// Says of what is no policy what it is instead, and of a rule that is none which.
-fn parse(text: &str) -> Result<NetworkPolicy, String> {
+/// Reads a policy. Says of what is none what it is instead, and of a rule that is none which.
+pub(crate) fn parse(text: &str) -> Result<NetworkPolicy, String> {
     const FORM: &str =
         r#"a policy is an object such as {"defaultAction": "deny", "egress": [rules]}"#;
     let value: Value =
@@ -151,13 +221,19 @@ fn check(rule: &Value) -> Result<(), String> {
             r#"a rule is an object such as {"action": "allow", "target": "pypi.org"}"#.to_owned()
         );
     }
-    let is_port = |port: &Value| port.as_u64().is_some_and(|port| u16::try_from(port).is_ok());
+    let is_port = |port: &Value| port.as_u64().is_some_and(|port| (1..=65535).contains(&port));
     match rule.get("ports") {
         None | Some(Value::Null) => {}
         Some(Value::Array(ports)) if ports.iter().all(is_port) => {}
-        Some(_) => return Err("`ports` is a list of numbers, such as [80, 443]".to_owned()),
+        Some(_) => {
+            return Err(
+                "`ports` is a list of numbers from 1 to 65535, such as [80, 443]".to_owned()
+            );
+        }
     }
-    NetworkRule::deserialize(rule).map(drop).map_err(|error| error.to_string())
+    let rule = NetworkRule::deserialize(rule).map_err(|error| error.to_string())?;
+    let target = rule.target.clone();
+    possible(rule).map_err(|problem| format!("{target}: {problem}"))
 }
 
 #[cfg(test)]
@@ -173,9 +249,51 @@ mod tests {
         reach: Reach,
     }
 
+    fn reach(line: &[&str]) -> Reach {
+        Line::try_parse_from([&["run"], line].concat()).unwrap().reach
+    }
+
     fn policy(line: &[&str]) -> Option<serde_json::Value> {
-        let line = Line::try_parse_from([&["run"], line].concat()).unwrap();
-        line.reach.policy().map(|policy| to_value(policy).unwrap())
+        reach(line).policy(None).map(|policy| to_value(policy).unwrap())
+    }
+
+    #[test]
+    fn what_is_only_denied_widens_nothing() {
+        let around: NetworkPolicyStatus = serde_json::from_value(json!({
+            "status": "ok", "mode": "deny_all",
+            "policy": {"defaultAction": "deny", "egress": []},
+        }))
+        .unwrap();
+        let policy = |line: &[&str]| reach(line).policy(Some(&around)).unwrap();
+        assert_eq!(policy(&["--deny", "a.b"]).default_action, Some(NetworkAction::Deny));
+        assert_eq!(policy(&["--allow", "a.b"]).default_action, Some(NetworkAction::Deny));
+        assert!(reach(&["--deny", "a.b"]).leaves_to_the_server());
+        assert!(!reach(&["--allow", "a.b"]).leaves_to_the_server());
+    }
+
+    #[test]
+    fn what_the_operator_says_first_is_told() {
+        let operator: Vec<NetworkRule> = serde_json::from_value(json!([
+            {"action": "deny", "target": "*.tracker.test"},
+            {"action": "allow", "target": "pypi.org"},
+            {"action": "allow", "target": "*.corp.test"},
+        ]))
+        .unwrap();
+        let said = |line: &[&str]| reach(line).outranked(&operator);
+        assert_eq!(
+            said(&["--no-network"]).unwrap(),
+            "--no-network does not keep the sandbox from what the operator lets all sandboxes \
+             reach: pypi.org, *.corp.test"
+        );
+        assert_eq!(
+            said(&["--deny", "a.b", "--deny", "PyPI.org", "--deny", "git.corp.test"]).unwrap(),
+            "PyPI.org is not denied where the operator allows pypi.org, which comes first\n\
+             osb: git.corp.test is not denied where the operator allows *.corp.test, which comes first"
+        );
+        assert_eq!(said(&["--deny", "x.tracker.test"]), None);
+        assert_eq!(reach(&["--no-network"]).outranked(&operator[..1]), None);
+        let allowed = NetworkRule::new(NetworkAction::Allow, "x.tracker.test");
+        assert!(outranked(&allowed, &operator).unwrap().contains("operator denies *.tracker.test"));
     }
 
     #[test]
@@ -193,7 +311,6 @@ mod tests {
             Some(json!({"defaultAction": "deny", "egress": [denied, allowed]}))
         );
         assert!(Line::try_parse_from(["run", "--no-network", "--allow", "a.b"]).is_err());
-        assert!(Line::try_parse_from(["run", "--policy", "/nowhere"]).is_err());
     }
 
     #[test]
@@ -205,13 +322,21 @@ mod tests {
             ("2001:db8::/32", "2001:db8::/32", None),
             ("[2001:db8::1]", "2001:db8::1", None),
             ("[2001:db8::1]:22,80", "2001:db8::1", Some(vec![22, 80])),
-            ("https://a.b", "https://a.b", None),
+            ("[2001:db8::7:443]", "2001:db8::7:443", None),
         ] {
             let destination: Destination = text.parse().unwrap();
             assert_eq!((destination.target.as_str(), destination.ports), (target, ports), "{text}");
         }
         for text in ["a.b,c.d", "a.b,c.d:80", "a.b c.d"] {
             assert_eq!(text.parse::<Destination>(), Err(InvalidDestination::Several), "{text}");
+        }
+        for (text, part) in [
+            ("2001:db8::7:443", "write [2001:db8::7]:443"),
+            ("https://a.b", "a host and not a URL"),
+            ("127.0.0.1", "the sandbox itself"),
+        ] {
+            let problem = text.parse::<Destination>().unwrap_err().to_string();
+            assert!(problem.contains(part), "{text}: {problem}");
         }
         for text in ["*", "*:443"] {
             assert_eq!(text.parse::<Destination>(), Err(InvalidDestination::Everything), "{text}");
@@ -240,7 +365,14 @@ mod tests {
                 r#"{"egress": [{"action": "allow", "target": "a.b", "ports": 443}]}"#,
                 "rule 1: `ports`",
             ),
-            (r#"{"egress": [{"action": "allow", "target": "a.b", "ports": [70000]}]}"#, "`ports`"),
+            (
+                r#"{"egress": [{"action": "allow", "target": "a.b", "ports": [70000]}]}"#,
+                "from 1 to 65535",
+            ),
+            (
+                r#"{"egress": [{"action": "allow", "target": "https://a.b"}]}"#,
+                "rule 1: https://a.b: a target is a host",
+            ),
             (r#"{"egress": [{"target": "a.b"}]}"#, "rule 1: missing field `action`"),
             (
                 r#"{"egress": [{"action": "allow", "target": "a.b", "port": 80}]}"#,
@@ -251,8 +383,6 @@ mod tests {
             let problem = parse(text).unwrap_err();
             assert!(problem.contains(part), "{text}: {problem}");
         }
-        let missing = read("/nonexistent/policy.json").unwrap_err();
-        assert!(missing.contains("/nonexistent/policy.json: No such file"), "{missing}");
         let rule = r#"{"action": "allow", "target": "a.b", "ports": [80]}"#;
         assert!(parse(&format!(r#"{{"egress": [{rule}]}}"#)).is_ok());
         assert!(parse("{}").is_ok() && parse(r#"{"egress": null}"#).is_ok());

@@ -4,7 +4,7 @@ mod aftermath;
 
 use std::{pin::pin, time::Duration};
 
-use opensandbox::{ClientError, Lifecycle, Sandbox};
+use opensandbox::{ClientError, Lifecycle, Sandbox, api::lifecycle::CreateSandboxRequest};
 use osb_core::{Clock, SystemClock};
 use tokio::{task::JoinSet, time::sleep};
 
@@ -16,7 +16,7 @@ use crate::{
     invocation::Invocation,
     output::Output,
     signals::{Interrupts, Signal, Signals},
-    spec::Spec,
+    spec::{Content, Spec},
     target::Target,
 };
 
@@ -49,17 +49,29 @@ pub(crate) async fn main(
     environment: &Environment,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
+    // Whoever is asked for standard input and interrupts is not listened for yet.
+    let content = args.spec.read()?;
     let lifecycle = args.target.lifecycle(environment)?;
-    run(&args, &lifecycle, &mut Signals::listen()?, output).await
+    run(&args, &content, &lifecycle, &mut Signals::listen()?, output).await
 }
 
 async fn run(
     args: &Args,
+    content: &Content,
     lifecycle: &Lifecycle,
     interrupts: &mut impl Interrupts,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
-    let sandbox = match create(args, lifecycle, interrupts).await? {
+    let around = tokio::select! {
+        around = args.spec.surroundings(lifecycle) => around?,
+        signal = interrupts.next() => return Ok(signal.exit_code()),
+    };
+    if !args.aftermath.is_quiet() {
+        args.spec.warn(around.as_ref(), output);
+    }
+    let lease = i64::try_from(LEASE.as_secs()).ok();
+    let request = args.spec.request(content, around.as_ref(), lease);
+    let sandbox = match create(&request, lifecycle, interrupts).await? {
         Created::Ready(sandbox) => sandbox,
         Created::Unwanted(sandbox, signal) => {
             remove(&sandbox, interrupts, output).await;
@@ -73,7 +85,7 @@ async fn run(
     let mut keeper = JoinSet::new();
     keeper.spawn(keep(lifecycle.clone(), sandbox.id().to_owned()));
     let ended = tokio::select! {
-        ended = work(args, &sandbox, output) => ended,
+        ended = work(args, content, &sandbox, output) => ended,
         signal = interrupts.next() => Ok(signal.exit_code()),
     };
     keeper.abort_all();
@@ -84,8 +96,13 @@ async fn run(
     Ok(code)
 }
 
-async fn work(args: &Args, sandbox: &Sandbox, output: &mut Output<'_>) -> Result<u8, Failure> {
-    args.spec.furnish(sandbox).await?;
+async fn work(
+    args: &Args,
+    content: &Content,
+    sandbox: &Sandbox,
+    output: &mut Output<'_>,
+) -> Result<u8, Failure> {
+    Spec::furnish(content, sandbox).await?;
     args.invocation.start(sandbox.execd()).await?.follow(output).await
 }
 
@@ -100,12 +117,11 @@ enum Created {
 /// Makes the sandbox. An interrupt does not cut this short, for only then is its id known and it
 /// can be removed; a second one does.
 async fn create(
-    args: &Args,
+    request: &CreateSandboxRequest,
     lifecycle: &Lifecycle,
     interrupts: &mut impl Interrupts,
 ) -> Result<Created, ClientError> {
-    let request = args.spec.request(i64::try_from(LEASE.as_secs()).ok());
-    let mut creation = pin!(Sandbox::create(lifecycle, &request));
+    let mut creation = pin!(Sandbox::create(lifecycle, request));
     let signal = tokio::select! {
         sandbox = &mut creation => return sandbox.map(Created::Ready),
         signal = interrupts.next() => signal,
@@ -166,7 +182,10 @@ mod tests {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let lifecycle = Lifecycle::new(backend.connection());
         let mut output = Output::new(&mut out, &mut err);
-        let code = run(&args, &lifecycle, interrupts, &mut output).await;
+        let code = match args.spec.read() {
+            Ok(content) => run(&args, &content, &lifecycle, interrupts, &mut output).await,
+            Err(failure) => Err(failure),
+        };
         (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
     }
 
@@ -286,7 +305,7 @@ mod tests {
         assert_eq!(code.unwrap(), 130);
         assert!(err.contains("left out: 10.0.0.1 ("), "{err}");
         assert!(err.ends_with("policy.json with 2 rules\n"), "{err}");
-        let policy = crate::network::read(file.to_str().unwrap()).unwrap();
+        let policy = crate::network::parse(&osb_sys::fs::read_to_string(&file).unwrap()).unwrap();
         let targets: Vec<_> = policy.egress.iter().map(|rule| rule.target.as_str()).collect();
         assert_eq!(targets, ["a.test", "b.test"]);
     }
@@ -319,7 +338,10 @@ mod tests {
         assert_eq!(result.unwrap_err().exit_code(Role::StandIn), 125);
         assert!(backend.sandboxes().is_empty());
         let without_policy = ["run", "--vault", file, "--", "x"];
-        assert!(Line::try_parse_from(without_policy).is_err());
+        let (result, ..) = run_line(&backend, &without_policy, &mut Never).await;
+        let failure = result.unwrap_err();
+        assert_eq!(failure.exit_code(Role::StandIn), 125);
+        assert!(failure.report().unwrap().contains("add --allow HOST"));
     }
 
     #[tokio::test]

@@ -1,17 +1,20 @@
 //! What a new sandbox is like: the flags that `run` and `sandbox create` share.
 
 use opensandbox::{
-    ClientError, Sandbox,
+    ClientError, Lifecycle, Sandbox,
     api::{
         egress::CreateVaultRequest,
-        lifecycle::{CreateSandboxRequest, CredentialProxy},
+        lifecycle::{CreateSandboxRequest, CredentialProxy, NetworkPolicy, NetworkPolicyStatus},
     },
 };
 use osb_core::{Cpu, Memory};
 
 use crate::{
+    failure::Failure,
+    input,
     mounts::{self, Mount, Scratch},
-    network::Reach,
+    network::{self, Reach},
+    output::Output,
     pair::{self, Pair},
     vault,
 };
@@ -49,20 +52,62 @@ pub(crate) struct Spec {
     #[command(flatten)]
     reach: Reach,
     /// Give the sandbox's requests the credentials in this file, in JSON, as `osb vault create`
-    /// reads it; goes with what the sandbox may reach
-    #[arg(
-        long,
-        value_name = "FILE",
-        value_parser = vault::read::<CreateVaultRequest>,
-        requires = "Reach",
-        help_heading = "Network"
-    )]
+    /// reads it, `-` for standard input; goes with what the sandbox may reach
+    #[arg(long, value_name = "FILE", help_heading = "Network")]
+    vault: Option<String>,
+}
+
+/// What the files say that flags name.
+#[derive(Debug)]
+pub(crate) struct Content {
+    policy: Option<NetworkPolicy>,
     vault: Option<CreateVaultRequest>,
 }
 
 impl Spec {
+    /// Reads the files.
+    pub(crate) fn read(&self) -> Result<Content, Failure> {
+        if self.vault.is_some() && !self.reach.is_limited() {
+            return Err(Failure::Usage(
+                "--vault goes with what the sandbox may reach: add --allow HOST for every host \
+                 that is to get a credential, or --policy FILE"
+                    .to_owned(),
+            ));
+        }
+        let policy = self.reach.policy_file();
+        Ok(Content {
+            policy: policy.map(|file| input::read(file, network::parse)).transpose()?,
+            vault: self
+                .vault
+                .as_deref()
+                .map(|file| input::read(file, vault::parse::<CreateVaultRequest>))
+                .transpose()?,
+        })
+    }
+
+    /// What sandboxes of the server reach without a policy, if the flags leave something to it.
+    pub(crate) async fn surroundings(
+        &self,
+        lifecycle: &Lifecycle,
+    ) -> Result<Option<NetworkPolicyStatus>, ClientError> {
+        if self.reach.leaves_to_the_server() { lifecycle.no_policy().await } else { Ok(None) }
+    }
+
+    /// Says where the flags do not hold.
+    pub(crate) fn warn(&self, around: Option<&NetworkPolicyStatus>, output: &mut Output<'_>) {
+        let operator = around.map(|around| around.operator.as_slice());
+        if let Some(note) = self.reach.outranked(operator.unwrap_or_default()) {
+            output.say(&note);
+        }
+    }
+
     /// The request for such a sandbox, with the given seconds to live.
-    pub(crate) fn request(&self, timeout: Option<i64>) -> CreateSandboxRequest {
+    pub(crate) fn request(
+        &self,
+        content: &Content,
+        around: Option<&NetworkPolicyStatus>,
+        timeout: Option<i64>,
+    ) -> CreateSandboxRequest {
         let env = pair::to_map(&self.env);
         let metadata = pair::to_map(&self.metadata);
         let limits = [
@@ -81,17 +126,17 @@ impl Spec {
             resource_limits: Some(limits.collect()),
             image: request.image.filter(|_| self.snapshot.is_none()),
             snapshot_id: self.snapshot.clone(),
-            network_policy: self.reach.policy(),
-            credential_proxy: self.vault.as_ref().map(|_| CredentialProxy { enabled: true }),
+            network_policy: content.policy.clone().or_else(|| self.reach.policy(around)),
+            credential_proxy: content.vault.as_ref().map(|_| CredentialProxy { enabled: true }),
             volumes: mounts::to_request(&self.volume, &self.tmpfs),
             ..request
         }
     }
 
     /// Puts into a new sandbox what a request for one does not say: its credentials.
-    pub(crate) async fn furnish(&self, sandbox: &Sandbox) -> Result<(), ClientError> {
-        if let Some(content) = &self.vault {
-            sandbox.lifecycle().vault(sandbox.id()).await?.create(content).await?;
+    pub(crate) async fn furnish(content: &Content, sandbox: &Sandbox) -> Result<(), ClientError> {
+        if let Some(vault) = &content.vault {
+            sandbox.lifecycle().vault(sandbox.id()).await?.create(vault).await?;
         }
         Ok(())
     }

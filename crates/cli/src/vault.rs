@@ -1,17 +1,17 @@
 //! `osb vault`: the credentials that requests of a sandbox are given.
 
-use std::{fmt::Write as _, path::Path};
+use std::fmt::Write as _;
 
 use opensandbox::api::egress::{
     AuthType, BindingSummary, CreateVaultRequest, CredentialSummary, Match, PatchVaultRequest,
     Scheme, SourceType, VaultState,
 };
-use osb_core::Chain;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use crate::{
-    env::Environment, failure::Failure, output::Output, table::Table, target::Target, view::View,
+    env::Environment, failure::Failure, input, output::Output, table::Table, target::Target,
+    view::View,
 };
 
 #[derive(Debug, clap::Subcommand)]
@@ -21,30 +21,29 @@ pub(crate) enum Command {
     /// The sandbox must have been made for it, with `osb sandbox create --vault FILE`, and have none
     /// now: after `osb vault rm`, or after a restart of a server that does not keep vaults.
     #[command(after_help = FILE)]
-    Create(WriteArgs<CreateVaultRequest>),
+    Create(WriteArgs),
     /// Show the vault of a sandbox, without its secrets
     Get(GetArgs),
     /// Change the vault of a sandbox, wholly or not at all
     ///
     /// The file is JSON with `credentials` and `bindings`, each with lists to `add`, to `replace` and
     /// of names to `delete`; with `expectedRevision` it is refused if somebody was faster.
-    Patch(WriteArgs<PatchVaultRequest>),
+    Patch(WriteArgs),
     /// Delete the vault of a sandbox with everything in it
     Rm(RmArgs),
 }
 
-const FILE: &str = r#"The file, for which /dev/stdin is standard input:
+const FILE: &str = r#"The file, for which - is standard input:
   {"credentials": [{"name": "github", "source": {"value": "..."}}],
    "bindings": [{"name": "api", "match": {"hosts": ["api.github.com"]},
                  "auth": {"type": "bearer", "credential": "github"}}]}"#;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct WriteArgs<T: Clone + Send + Sync + DeserializeOwned + 'static> {
+pub(crate) struct WriteArgs {
     /// The sandbox
     id: String,
-    /// What to write, in JSON
-    #[arg(value_name = "FILE", value_parser = read::<T>)]
-    content: T,
+    /// What to write, in JSON; `-` is standard input
+    file: String,
     #[command(flatten)]
     target: Target,
 }
@@ -72,12 +71,14 @@ pub(crate) async fn main(
 ) -> Result<u8, Failure> {
     match command {
         Command::Create(args) => {
+            let content = input::read(&args.file, parse::<CreateVaultRequest>)?;
             let lifecycle = args.target.lifecycle(environment)?;
-            lifecycle.vault(&args.id).await?.create(&args.content).await?;
+            lifecycle.vault(&args.id).await?.create(&content).await?;
         }
         Command::Patch(args) => {
+            let changes = input::read(&args.file, parse::<PatchVaultRequest>)?;
             let lifecycle = args.target.lifecycle(environment)?;
-            lifecycle.vault(&args.id).await?.patch(&args.content).await?;
+            lifecycle.vault(&args.id).await?.patch(&changes).await?;
         }
         Command::Get(args) => {
             let vault = args.view.lifecycle(environment)?.vault(&args.id).await?.get().await?;
@@ -90,14 +91,8 @@ pub(crate) async fn main(
     Ok(0)
 }
 
-/// Reads what goes into a vault from a file.
-pub(crate) fn read<T: DeserializeOwned>(path: &str) -> Result<T, String> {
-    let text =
-        osb_sys::fs::read_to_string(Path::new(path)).map_err(|error| Chain(&error).to_string())?;
-    parse(&text)
-}
-
-fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+/// Reads what goes into a vault.
+pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     if text.trim_start().starts_with('[') {
         return Err("it is a list, and a vault is an object with credentials and bindings".into());
     }
@@ -180,7 +175,6 @@ mod tests {
         assert!(problem(r#"{"secrets": []}"#).contains("unknown field `secrets`"));
         let misplaced = problem(r#"{"credentials": [{"name": "gh", "source": "hunter2"}]}"#);
         assert!(misplaced.contains("string \"…\", expected"), "{misplaced}");
-        assert!(read::<CreateVaultRequest>("/nonexistent").unwrap_err().contains("No such file"));
         assert!(parse::<CreateVaultRequest>("{}").is_ok());
     }
 }

@@ -43,7 +43,7 @@ pub use extra_ca::ExtraCa;
 pub use intercept::Root;
 pub use name::{BadName, Name};
 pub use operator::{Amount, Operator, OperatorError, RawOperator, Reach};
-pub use policy::{BadTarget, Policy, PolicyError, Readings, merge, remove};
+pub use policy::{BadTarget, Policy, PolicyError, Readings, add, meet, merge, remove};
 pub use ruling::{By, Guarded, Ruling, Verdict};
 pub use upstream::Resolvers;
 pub use webhook::Webhook;

@@ -19,9 +19,9 @@ use std::{net::IpAddr, sync::Arc};
 use osb_api::lifecycle::{NetworkAction, NetworkPolicy, NetworkRule};
 
 pub use self::{
-    edit::{merge, remove},
+    edit::{add, merge, remove},
     readings::Readings,
-    target::BadTarget,
+    target::{BadTarget, meet},
 };
 use self::{
     rules::{Rule, Rules, Scope},

@@ -1,15 +1,29 @@
 //! What sandboxes may reach.
 
-use http::Method;
+use http::{Method, StatusCode};
 use osb_api::lifecycle::{NetworkPolicy, NetworkPolicyStatus, NetworkRule};
 
 use crate::{ClientError, Lifecycle, lifecycle::path, transport::Call};
+
+/// What servers answer that do not tell what sandboxes without a policy reach.
+const UNTOLD: [StatusCode; 3] =
+    [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
 
 impl Lifecycle {
     /// What a sandbox may reach.
     pub async fn policy(&self, id: &str) -> Result<NetworkPolicyStatus, ClientError> {
         let call = self.policy_call("look up what a sandbox may reach", Method::GET, id);
         self.transport.fetch(call).await
+    }
+
+    /// What sandboxes without a policy may reach, if the server tells: not every one does.
+    pub async fn no_policy(&self) -> Result<Option<NetworkPolicyStatus>, ClientError> {
+        let doing = "look up what sandboxes may reach";
+        let call = self.call(doing, Method::GET, "/networkpolicy");
+        match self.transport.fetch(call).await {
+            Err(ClientError::Api { status, .. }) if UNTOLD.contains(&status) => Ok(None),
+            told => told.map(Some),
+        }
     }
 
     /// Replaces the whole policy. It is in force when this returns.
@@ -30,6 +44,17 @@ impl Lifecycle {
     ) -> Result<NetworkPolicyStatus, ClientError> {
         let call = self.policy_call("change what a sandbox may reach", Method::PATCH, id);
         self.transport.fetch(call.json(&rules)?).await
+    }
+
+    /// Puts the rules of `policy` in front of the others, which all stay, and takes its default if it
+    /// has one. An extension: not every server does.
+    pub async fn add_rules(
+        &self,
+        id: &str,
+        policy: &NetworkPolicy,
+    ) -> Result<NetworkPolicyStatus, ClientError> {
+        let call = self.policy_call("change what a sandbox may reach", Method::PATCH, id);
+        self.transport.fetch(call.json(policy)?).await
     }
 
     /// Drops the rules with these targets.
@@ -66,8 +91,21 @@ mod tests {
         let rule = NetworkRule::new(NetworkAction::Deny, "b.example");
         lifecycle.merge_rules("s", &[rule]).await.unwrap();
         lifecycle.delete_rules("s", &["b.example".to_owned()]).await.unwrap();
-        let expected = ["GET", "PUT", "PATCH", "DELETE"]
+        lifecycle.add_rules("s", &status.policy).await.unwrap();
+        let expected = ["GET", "PUT", "PATCH", "DELETE", "PATCH"]
             .map(|method| format!("{method} /v1/sandboxes/s/networkpolicy"));
         assert_eq!(server.calls(), expected);
+        assert_eq!(lifecycle.no_policy().await.unwrap(), Some(status));
+        assert_eq!(server.calls().last().unwrap(), "GET /v1/networkpolicy");
+    }
+
+    #[tokio::test]
+    async fn not_every_server_tells_what_it_is_without_a_policy() {
+        for (status, is_told) in [(404, true), (501, true), (401, false)] {
+            let body = r#"{"code":"C","message":"m"}"#;
+            let server = ScriptedServer::start(move |_| reply(status, body)).await;
+            let lifecycle = Lifecycle::new(server.connection().api_key("k").unwrap());
+            assert_eq!(lifecycle.no_policy().await.is_ok_and(|told| told.is_none()), is_told);
+        }
     }
 }

@@ -37,7 +37,7 @@ pub use config::{AuthMode, Config, ConfigError, KeyConfig, Overrides, PublicHost
 pub use key::ApiKeySource;
 pub use osb_egress::{
     Operator, OperatorError, Policy as EgressPolicy, PolicyError, RawOperator,
-    Settings as EgressSettings,
+    Settings as EgressSettings, meet,
 };
 pub use reconcile::StartupError;
 pub use server::{Server, StartError};

@@ -44,6 +44,7 @@ pub(crate) fn router(app: &App) -> Router {
                 &at("/sandboxes/{id}/networkpolicy"),
                 get(policy::by_id).put(policy::by_id).patch(policy::by_id).delete(policy::by_id),
             )
+            .route(&at("/networkpolicy"), get(policy::without))
             .route(&at("/sandboxes/{id}/snapshots"), post(snapshots::create))
             .route(&at("/snapshots"), get(snapshots::list))
             .route(&at("/snapshots/{id}"), get(snapshots::get).delete(snapshots::delete))

@@ -15,6 +15,7 @@ pub(crate) fn api() -> Api {
     operations.extend(snapshots());
     operations.extend(volumes());
     operations.extend(network_policy());
+    operations.push(no_policy());
     operations.push(egress_log());
     operations.extend(pools());
     operations.extend(templates());
@@ -217,12 +218,28 @@ fn egress_log() -> Operation {
         .errors(&[400, 401, 403, 404, 500])
 }
 
+fn no_policy() -> Operation {
+    get("getDefaultNetworkPolicy", "/networkpolicy", "What sandboxes without a policy may reach")
+        .describe(
+            "With the rules that the operator gives all sandboxes. An extension of this server: \
+             other servers do not have it.",
+        )
+        .tag("network")
+        .answers(200, "As if it were a policy.", one::<wire::NetworkPolicyStatus>())
+        .errors(&[401, 500, 501])
+}
+
 fn network_policy() -> Vec<Operation> {
     let path = "/sandboxes/{sandboxId}/networkpolicy";
     [
         get("getNetworkPolicy", path, "What a sandbox may reach"),
         put("replaceNetworkPolicy", path, "Replace the policy").body(one::<wire::NetworkPolicy>()),
         patch("mergeNetworkRules", path, "Add rules, or replace those with the same target")
+            .describe(
+                "An object in place of the list changes `defaultAction`, if it has it, and puts \
+                 its `egress` in front of the rules that are there, which all stay. An extension \
+                 of this server.",
+            )
             .body(list::<wire::NetworkRule>()),
         delete("deleteNetworkRules", path, "Take away the rules of these targets")
             .body(list_of_text()),

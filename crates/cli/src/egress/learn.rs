@@ -1,15 +1,20 @@
 //! `osb egress learn`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use opensandbox::api::{
     egress::{Decision, DecisionProtocol, ReasonKind},
     lifecycle::{NetworkAction, NetworkPolicy, NetworkRule},
 };
 
-use osb_server::{EgressPolicy, Operator, PolicyError};
-
-use crate::{env::Environment, failure::Failure, output::Output, table::clean, target::Target};
+use super::log;
+use crate::{
+    env::Environment, failure::Failure, network::possible, output::Output, table::clean,
+    target::Target,
+};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -57,20 +62,36 @@ impl Learnt {
     fn of(decisions: &[Decision]) -> Self {
         let mut places = BTreeMap::<String, Place>::new();
         let mut left_out = BTreeSet::new();
+        let mut denied = BTreeMap::new();
+        // What was decided last counts, and the log is in the order of what ended last.
+        let mut decisions: Vec<_> = decisions.iter().collect();
+        decisions.sort_by_key(|decision| (decision.at, decision.number));
         for decision in decisions {
             // What was only asked for was not used.
             let Some(target) = target(decision) else { continue };
             let why = match (decision.action, decision.reason.reason) {
                 (NetworkAction::Allow, _) | (_, ReasonKind::Default | ReasonKind::Limit) => {
-                    let added =
-                        check(NetworkRule::new(NetworkAction::Allow, &target)).and_then(|()| {
-                            places.entry(target.clone()).or_default().add(&target, decision)
-                        });
+                    let rule = NetworkRule::new(NetworkAction::Allow, &target);
+                    let added = possible(rule).and_then(|()| {
+                        places.entry(target.clone()).or_default().add(&target, decision)
+                    });
+                    denied.remove(&log::place(decision));
+                    denied.remove(&target);
                     left_out.extend(added.err().map(|why| (said(decision), why)));
                     continue;
                 }
-                (_, ReasonKind::Rule) => "a rule of the policy denies it",
-                (_, ReasonKind::Operator) => "the operator denies it",
+                (_, ReasonKind::Rule | ReasonKind::Operator) => {
+                    let why = if decision.reason.reason == ReasonKind::Operator {
+                        "the operator denies it"
+                    } else {
+                        "a rule of the policy denies it"
+                    };
+                    denied.insert(log::place(decision), why.to_owned());
+                    if places.entry(target.clone()).or_default().drop(decision) {
+                        places.remove(&target);
+                    }
+                    continue;
+                }
                 (_, ReasonKind::Guard) => {
                     left_out.insert((said(decision), guarded(decision)));
                     continue;
@@ -80,6 +101,7 @@ impl Learnt {
             };
             left_out.insert((said(decision), why.to_owned()));
         }
+        left_out.extend(denied);
         let egress = places.iter().flat_map(|(target, place)| place.rules(target)).collect();
         let policy = NetworkPolicy { default_action: Some(NetworkAction::Deny), egress };
         Self { policy, left_out }
@@ -123,9 +145,34 @@ impl Place {
             return Err("its path is too long to be known".to_owned());
         }
         let rule = NetworkRule::new(NetworkAction::Allow, target);
-        check(NetworkRule { methods: Some(methods), paths: Some(paths.clone()), ..rule })?;
+        possible(NetworkRule { methods: Some(methods), paths: Some(paths.clone()), ..rule })?;
         known.extend(paths);
         Ok(())
+    }
+
+    /// Forgets what was denied later. Whether nothing is left.
+    fn drop(&mut self, decision: &Decision) -> bool {
+        match (decision.protocol, &decision.path) {
+            (DecisionProtocol::Dns, _) => return true,
+            (_, None) => {
+                self.ports.remove(&decision.port);
+                self.requests.retain(|(port, _), _| *port != decision.port);
+            }
+            (_, Some(path)) => {
+                let is_its = |methods: &BTreeSet<String>| {
+                    decision.method.as_ref().is_some_and(|method| methods.contains(method))
+                };
+                let key = (decision.port, decision.method.iter().cloned().collect());
+                // So it is known that the port was looked into, even if nothing there was allowed.
+                self.requests.entry(key).or_default();
+                for ((port, methods), paths) in &mut self.requests {
+                    if *port == decision.port && is_its(methods) {
+                        paths.remove(path);
+                    }
+                }
+            }
+        }
+        self.ports.is_empty() && self.requests.is_empty()
     }
 
     /// Rules that allow all of it: requests where they are known, and whole ports elsewhere.
@@ -173,22 +220,15 @@ pub(super) fn guarded(decision: &Decision) -> String {
         (Some(_), Some(address)) => format!("it leads to {address}, {kind}"),
         _ => format!("it is {kind}"),
     };
-    if by_range && decision.name.is_some() {
+    let address = decision.address.as_deref().and_then(|address| address.parse::<IpAddr>().ok());
+    if address.is_some_and(|address| address.to_canonical().is_loopback()) {
+        format!("{what}: only the operator opens it, by naming the address in allow-private")
+    } else if by_range && decision.name.is_some() {
         format!(
             "{what}: the operator may name it in allow-private, or a rule may allow the address"
         )
     } else {
         format!("{what}: only a rule about that address opens it")
-    }
-}
-
-/// Whether a policy may have such a rule, and else why not.
-fn check(rule: NetworkRule) -> Result<(), String> {
-    let policy = NetworkPolicy { default_action: None, egress: vec![rule] };
-    match EgressPolicy::compile(&policy, &Operator::default()) {
-        Ok(_) => Ok(()),
-        Err(PolicyError::Rule { problem, .. }) => Err(problem.to_string()),
-        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -216,7 +256,41 @@ fn said(decision: &Decision) -> String {
 
 #[cfg(test)]
 mod tests {
+    use osb_server::{EgressPolicy, Operator};
+
     use super::*;
+
+    #[test]
+    fn what_was_denied_later_is_left_out() {
+        let decision = |at: u32, protocol: &str, port: u16, rest: &str| {
+            format!(
+                r#"{{"number":{at},"at":"2030-01-01T00:00:{at:02}Z","protocol":"{protocol}",
+                "port":{port},"times":1,{rest}}}"#
+            )
+        };
+        let allowed =
+            |name: &str| format!(r#""name":"{name}","action":"allow","reason":"default""#);
+        let denied = |name: &str| format!(r#""name":"{name}","action":"deny","reason":"rule""#);
+        let text = [
+            // The log is in the order of what ended last.
+            decision(2, "dns", 53, &denied("npm.test")),
+            decision(1, "tcp", 443, &allowed("npm.test")),
+            decision(3, "tcp", 443, &allowed("git.test")),
+            decision(3, "tcp", 22, &allowed("git.test")),
+            decision(4, "tcp", 22, &denied("git.test")),
+            decision(5, "dns", 53, &denied("back.test")),
+            decision(6, "tcp", 80, &denied("back.test")),
+            decision(7, "tcp", 80, &allowed("back.test")),
+        ];
+        let decisions = format!("[{}]", text.join(","));
+        let decisions: Vec<Decision> = serde_json::from_str(&decisions).unwrap();
+        let learnt = Learnt::of(&decisions);
+        let rules: Vec<_> =
+            learnt.policy.egress.iter().map(|rule| (&*rule.target, rule.ports.clone())).collect();
+        assert_eq!(rules, [("back.test", Some(vec![80])), ("git.test", Some(vec![443]))]);
+        let left_out: Vec<_> = learnt.left_out.iter().map(|(place, _)| &**place).collect();
+        assert_eq!(left_out, ["git.test:22", "npm.test"]);
+    }
 
     #[test]
     fn what_was_tried_is_allowed_and_what_is_guarded_is_left_out() {
@@ -299,6 +373,6 @@ mod tests {
             learnt.left_out.iter().map(|(what, why)| (&**what, &**why)).collect();
         assert_eq!(left_out.len(), 4, "{left_out:?}");
         assert!(left_out[1].0 == "GET a.test/a/../z" && left_out[1].1.contains("dot segments"));
-        assert_eq!(left_out[3], ("POST a.test/z", "a rule of the policy denies it"));
+        assert_eq!(left_out[3], ("POST a.test:443/z", "a rule of the policy denies it"));
     }
 }

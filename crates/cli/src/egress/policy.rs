@@ -8,6 +8,7 @@ use opensandbox::{
 use crate::{
     env::Environment,
     failure::Failure,
+    input,
     network::{self, Destination},
     output::Output,
     table::{Table, clean},
@@ -51,10 +52,17 @@ fn describe(policy: &NetworkPolicy, operator: &[NetworkRule]) -> String {
     }
     let default = word(policy.default_action.unwrap_or(NetworkAction::Deny)).to_owned();
     let none = || list(&None);
-    let rest = "everything else".to_owned();
+    let rest = match policy.default_action {
+        Some(NetworkAction::Allow) => PUBLIC,
+        Some(NetworkAction::Deny) | None => "everything else",
+    };
+    let rest = rest.to_owned();
     table.row([default, rest, none(), none(), none(), "default".to_owned()]);
     table.render()
 }
+
+/// What the default allows, since addresses that are guarded need a rule of their own.
+const PUBLIC: &str = "everything else that is public";
 
 fn word(action: NetworkAction) -> &'static str {
     match action {
@@ -67,15 +75,43 @@ fn word(action: NetworkAction) -> &'static str {
 pub(crate) struct SetArgs {
     /// The sandbox
     id: String,
-    /// The policy in JSON, as `osb egress learn` prints it
-    #[arg(value_name = "FILE", value_parser = network::read)]
-    policy: NetworkPolicy,
+    /// The policy in JSON, as `osb egress learn` prints it; `-` is standard input
+    file: String,
     #[command(flatten)]
     target: Target,
 }
 
 pub(crate) async fn set(args: SetArgs, environment: &Environment) -> Result<u8, Failure> {
-    args.target.lifecycle(environment)?.replace_policy(&args.id, &args.policy).await?;
+    let policy = input::read(&args.file, network::parse)?;
+    args.target.lifecycle(environment)?.replace_policy(&args.id, &policy).await?;
+    Ok(0)
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DefaultArgs {
+    /// The sandbox
+    id: String,
+    /// What happens to all that no rule is about
+    action: Action,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Action {
+    /// It is reached, unless it is guarded: the host, private networks, metadata services
+    Allow,
+    /// It is not reached
+    Deny,
+}
+
+pub(crate) async fn default(args: DefaultArgs, environment: &Environment) -> Result<u8, Failure> {
+    let default_action = Some(match args.action {
+        Action::Allow => NetworkAction::Allow,
+        Action::Deny => NetworkAction::Deny,
+    });
+    let change = NetworkPolicy { default_action, egress: Vec::new() };
+    args.target.lifecycle(environment)?.add_rules(&args.id, &change).await?;
     Ok(0)
 }
 
@@ -93,6 +129,13 @@ pub(crate) struct RuleArgs {
     /// Only requests for this path, or for all that begin like it if it ends in `*`; may be repeated
     #[arg(long = "path", value_name = "PATH")]
     paths: Vec<String>,
+    /// Keep all rules that are there about the same target, behind the new one
+    #[arg(long)]
+    add: bool,
+    /// Drop all rules that are there about the same target, also those that say more or something
+    /// else
+    #[arg(long, conflicts_with = "add")]
+    replace: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -121,12 +164,89 @@ async fn change_at(
         ..to.rule(action)
     };
     let rules: Vec<_> = args.targets.iter().map(rule).collect();
+    for method in args.methods.iter().filter(|method| !METHODS.contains(&method.as_str())) {
+        output.say(&clean(&format!("no method of HTTP is known as {method}: is it a slip?")));
+    }
     let before = lifecycle.policy(&args.id).await?.policy;
-    let after = lifecycle.merge_rules(&args.id, &rules).await?.policy;
-    for gone in before.egress.iter().filter(|rule| !after.egress.contains(rule)) {
+    if !args.add && !args.replace {
+        refuse_losses(&before, &rules)?;
+    }
+    let after = if args.add {
+        let policy = NetworkPolicy { default_action: None, egress: rules.clone() };
+        lifecycle.add_rules(&args.id, &policy).await?
+    } else {
+        lifecycle.merge_rules(&args.id, &rules).await?
+    };
+    for gone in before.egress.iter().filter(|rule| !after.policy.egress.contains(rule)) {
         output.say(&clean(&format!("replaced: {}", sentence(gone))));
     }
+    for note in rules.iter().filter_map(|rule| network::outranked(rule, &after.operator)) {
+        output.say(&clean(&note));
+    }
+    if action == NetworkAction::Allow
+        && after.policy.default_action == Some(NetworkAction::Allow)
+        && !before.egress.iter().any(|rule| rule.action == NetworkAction::Deny)
+    {
+        let id = &args.id;
+        output.say(&format!(
+            "the default is allow, so {PUBLIC} stays reachable: osb egress default {id} deny"
+        ));
+    }
     Ok(0)
+}
+
+/// The methods that people use.
+const METHODS: [&str; 20] = [
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "PATCH",
+    "DELETE",
+    "OPTIONS",
+    "QUERY",
+    "PROPFIND",
+    "PROPPATCH",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "LOCK",
+    "UNLOCK",
+    "REPORT",
+    "SEARCH",
+    "PURGE",
+    "LINK",
+    "UNLINK",
+];
+
+/// Rules about the same target go when a new one comes. Of those that say more than it does, or are
+/// about other requests, somebody has to say so.
+fn refuse_losses(policy: &NetworkPolicy, new: &[NetworkRule]) -> Result<(), Failure> {
+    let is_lost = |old: &&NetworkRule| {
+        let mut about = new.iter().filter(|new| key(&new.target) == key(&old.target)).peekable();
+        about.peek().is_some() && !about.any(|new| says_as_much(new, old))
+    };
+    let Some(lost) = policy.egress.iter().find(is_lost) else { return Ok(()) };
+    Err(Failure::Usage(clean(&format!(
+        "there is a rule about the same target that would be lost: {}; --add keeps it behind the \
+         new one, --replace drops it",
+        sentence(lost)
+    ))))
+}
+
+/// Whether nothing is lost of the old rule but what the new one is about.
+fn says_as_much(new: &NetworkRule, old: &NetworkRule) -> bool {
+    if new.is_about_requests() || old.is_about_requests() {
+        let is_whole = new.ports.is_none() && !new.is_about_requests();
+        let is_same =
+            (&new.ports, &new.methods, &new.paths) == (&old.ports, &old.methods, &old.paths);
+        return is_same || (is_whole && new.action == NetworkAction::Deny);
+    }
+    match (&new.ports, &old.ports) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(new), Some(old)) => old.iter().all(|port| new.contains(port)),
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -242,6 +362,49 @@ mod tests {
         let method = |call: &String| call.split(' ').next().unwrap_or_default().to_owned();
         let methods = server.calls().iter().map(method).collect();
         (code.unwrap(), String::from_utf8(err).unwrap(), methods)
+    }
+
+    #[test]
+    fn what_says_more_than_the_new_rule_is_not_dropped_unasked() {
+        let rule = |text: &str| -> NetworkRule { serde_json::from_str(text).unwrap() };
+        let whole = r#"{"action":"deny","target":"A.test"}"#;
+        let port = r#"{"action":"allow","target":"a.test","ports":[443]}"#;
+        let ports = r#"{"action":"deny","target":"a.test","ports":[80,443]}"#;
+        let get = r#"{"action":"allow","target":"a.test","methods":["GET"],"paths":["/a/*"]}"#;
+        let delete = r#"{"action":"deny","target":"a.test","methods":["DELETE"]}"#;
+        let opened = r#"{"action":"allow","target":"a.test"}"#;
+        let other = r#"{"action":"deny","target":"b.test","methods":["GET"]}"#;
+        for (old, new, is_fine) in [
+            (whole, delete, false),
+            (whole, port, false),
+            (whole, opened, true),
+            (port, whole, true),
+            (port, ports, true),
+            (ports, port, false),
+            (get, delete, false),
+            (get, get, true),
+            (get, whole, true),
+            (delete, opened, false),
+            (other, whole, true),
+        ] {
+            let policy = NetworkPolicy { default_action: None, egress: vec![rule(old)] };
+            let refused = refuse_losses(&policy, &[rule(new)]);
+            assert_eq!(refused.is_ok(), is_fine, "{old} {new}");
+        }
+        let policy = NetworkPolicy { default_action: None, egress: vec![rule(whole)] };
+        let failure = refuse_losses(&policy, &[rule(port), rule(delete)]).unwrap_err();
+        let text = failure.report().unwrap();
+        assert!(text.contains("lost: deny A.test; --add keeps"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn rules_are_added_beside_others_if_that_is_asked_for() {
+        let (code, err, calls) =
+            said(&["change", "s", "b.example", "--method", "FETCH", "--add"]).await;
+        assert_eq!((code, calls), (0, vec!["GET".to_owned(), "PATCH".to_owned()]));
+        assert!(err.starts_with("osb: no method of HTTP is known as FETCH"), "{err}");
+        let both = ["egress", "change", "s", "b.example", "--add", "--replace"];
+        assert!(Line::try_parse_from(both).is_err());
     }
 
     #[tokio::test]

@@ -1,6 +1,9 @@
 //! What a run leaves to know: what the network refused, and the policy that would allow it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::Metadata,
+    path::{Path, PathBuf},
+};
 
 use opensandbox::Lifecycle;
 
@@ -13,15 +16,20 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Aftermath {
-    /// At the end, write the policy that would allow what the command tried, for --policy
-    #[arg(long, value_name = "FILE", value_parser = beside_others, help_heading = "Network")]
+    /// At the end, write the policy that would allow what the command tried, for --policy, into a
+    /// new file
+    #[arg(long, value_name = "FILE", value_parser = new_file, help_heading = "Network")]
     learn: Option<PathBuf>,
-    /// Do not say at the end what the network refused
+    /// Do not say what the network refused, or where flags do not hold
     #[arg(short, long)]
     quiet: bool,
 }
 
 impl Aftermath {
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Asks for what the sandbox tried, and tells of it. An interrupt cuts the question short.
     pub(super) async fn tell(
         &self,
@@ -76,15 +84,42 @@ impl Aftermath {
 
 const HINT: &str = "with --learn FILE the next run writes the policy that would allow it";
 
-/// A file that can be made: better known before the command runs than after.
-fn beside_others(text: &str) -> Result<PathBuf, String> {
+/// A file that can be made and that takes nobody's place: better known before the command runs than
+/// after.
+fn new_file(text: &str) -> Result<PathBuf, String> {
+    if text == "-" {
+        return Err("standard output is the command's: name a file".to_owned());
+    }
     let path = PathBuf::from(text);
     let directory = path.parent().filter(|directory| *directory != Path::new(""));
+    let is_in_use = |file: Metadata| file.is_file() && file.len() > 0;
     match directory {
         Some(directory) if !directory.is_dir() => {
             Err(format!("there is no directory {}", directory.display()))
         }
         _ if path.is_dir() => Err("it is a directory".to_owned()),
+        _ if path.metadata().is_ok_and(is_in_use) => {
+            Err("there is such a file: name another, or remove it first".to_owned())
+        }
         _ => Ok(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_learnt_takes_nobodys_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("policy.json");
+        let text = file.to_str().unwrap();
+        assert_eq!(new_file(text).as_deref(), Ok(&*file));
+        osb_sys::fs::write(&file, "").unwrap();
+        assert_eq!(new_file(text).as_deref(), Ok(&*file), "there is nothing to lose");
+        osb_sys::fs::write(&file, "{}").unwrap();
+        assert!(new_file(text).unwrap_err().contains("there is such a file"));
+        assert!(new_file("-").unwrap_err().contains("name a file"));
+        assert!(new_file(dir.path().to_str().unwrap()).unwrap_err().contains("directory"));
     }
 }

@@ -43,17 +43,20 @@ pub(crate) async fn main(
     environment: &Environment,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
+    let content = args.spec.read()?;
     let lifecycle = args.target.lifecycle(environment)?;
+    let around = args.spec.surroundings(&lifecycle).await?;
+    args.spec.warn(around.as_ref(), output);
     let seconds = match args.timeout {
         Timeout::Never => None,
         Timeout::After(lifetime) => i64::try_from(lifetime.duration().as_secs()).ok(),
     };
-    let mut request = args.spec.request(seconds);
+    let mut request = args.spec.request(&content, around.as_ref(), seconds);
     if !args.entrypoint.is_empty() {
         request.entrypoint = Some(args.entrypoint);
     }
     let sandbox = Sandbox::create(&lifecycle, &request).await?;
-    if let Err(error) = args.spec.furnish(&sandbox).await {
+    if let Err(error) = Spec::furnish(&content, &sandbox).await {
         // The first error is the one to know about; the sandbox's own end catches the rest.
         drop(sandbox.kill().await);
         return Err(error.into());

@@ -21,6 +21,22 @@ pub fn merge(policy: &NetworkPolicy, incoming: &[NetworkRule]) -> NetworkPolicy 
     }
 }
 
+/// Puts the rules of `incoming` in front and keeps the others, but for those that say something of
+/// the very same. Its default, if it has one, takes the place of the other.
+pub fn add(policy: &NetworkPolicy, incoming: NetworkPolicy) -> NetworkPolicy {
+    let is_said = |old: &NetworkRule| {
+        incoming.egress.iter().any(|new| {
+            key(&new.target) == key(&old.target)
+                && (&new.ports, &new.methods, &new.paths) == (&old.ports, &old.methods, &old.paths)
+        })
+    };
+    let kept: Vec<_> = policy.egress.iter().filter(|rule| !is_said(rule)).cloned().collect();
+    NetworkPolicy {
+        default_action: incoming.default_action.or(policy.default_action),
+        egress: incoming.egress.into_iter().chain(kept).collect(),
+    }
+}
+
 /// Drops the rules with these targets. `None` if there is none.
 pub fn remove(policy: &NetworkPolicy, targets: &[String]) -> Option<NetworkPolicy> {
     let targets: HashSet<_> = targets.iter().map(|target| key(target)).collect();
@@ -38,6 +54,7 @@ fn key(target: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use osb_api::lifecycle::NetworkAction::Deny;
     use serde_json::{from_value, json};
 
     use super::*;
@@ -98,6 +115,21 @@ mod tests {
             {"action": "deny", "target": "API.example", "methods": ["GET"]},
         ]));
         assert_eq!(merge(&before, &incoming).egress, incoming[..2]);
+    }
+
+    #[test]
+    fn rules_are_added_beside_others_about_the_same_target() {
+        let before = policy(json!({"defaultAction": "allow", "egress": [
+            {"action": "deny", "target": "*.example"},
+            {"action": "allow", "target": "a.example"},
+            {"action": "allow", "target": "A.example", "methods": ["DELETE"]},
+        ]}));
+        let new = json!({"action": "deny", "target": "a.example", "methods": ["DELETE"]});
+        let after = add(&before, policy(json!({"egress": [new]})));
+        assert_eq!(after.egress, [&rules(json!([new]))[..], &before.egress[..2]].concat());
+        assert_eq!(after.default_action, before.default_action);
+        let denied = add(&before, policy(json!({"defaultAction": "deny"})));
+        assert_eq!((denied.egress, denied.default_action), (before.egress, Some(Deny)));
     }
 
     #[test]

@@ -93,6 +93,22 @@ impl Target {
     }
 }
 
+/// Whether two targets have a host in common, as far as that can be told from the targets.
+pub fn meet(one: &str, other: &str) -> bool {
+    let (Ok(one), Ok(other)) = (Target::parse(one), Target::parse(other)) else { return false };
+    let is_below = |name: &Name, domain: &Name| name.domains().any(|it| it == domain.as_str());
+    match (&one, &other) {
+        (Target::Name(one), Target::Name(other)) => one == other,
+        (Target::Name(name), Target::Below(domain))
+        | (Target::Below(domain), Target::Name(name)) => is_below(name, domain),
+        (Target::Below(one), Target::Below(other)) => {
+            one == other || is_below(one, other) || is_below(other, one)
+        }
+        (Target::Range(one), Target::Range(other)) => one.holds(*other) || other.holds(*one),
+        (Target::Range(_), _) | (_, Target::Range(_)) => false,
+    }
+}
+
 /// Programs read such names as addresses, in ways of their own: `127.1`, `0x7f000001`.
 fn ends_in_a_number(name: &Name) -> bool {
     let last = name.as_str().rsplit('.').next().unwrap_or_default();
@@ -120,6 +136,25 @@ mod tests {
             ("::1", Target::Range(Range::v6([0, 0, 0, 0, 0, 0, 0, 1], 128))),
         ] {
             assert_eq!(Target::parse(text), Ok(target), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn targets_meet_where_a_host_is_in_both() {
+        for (one, other, is_so) in [
+            ("a.example", "A.example.", true),
+            ("a.example", "b.example", false),
+            ("a.b.example", "*.example", true),
+            ("example", "*.example", false),
+            ("*.b.example", "*.example", true),
+            ("*.example", "*.example", true),
+            ("*.a.example", "*.b.example", false),
+            ("10.1.0.0/16", "10.0.0.0/8", true),
+            ("10.1.0.1", "10.2.0.0/16", false),
+            ("10.1.0.1", "*.example", false),
+            ("https://a.example", "a.example", false),
+        ] {
+            assert_eq!((meet(one, other), meet(other, one)), (is_so, is_so), "{one} {other}");
         }
     }
 

@@ -87,14 +87,18 @@ impl Reconciler {
 
     /// The policy of a sandbox as clients write it; without one, what the operator says instead.
     pub(crate) fn wire_policy(&self, record: &Record) -> NetworkPolicy {
-        let without = || NetworkPolicy {
+        record.policy.as_deref().map_or_else(|| self.no_policy(), NetworkPolicy::clone)
+    }
+
+    /// What sandboxes without a policy reach, as if it were one.
+    pub(crate) fn no_policy(&self) -> NetworkPolicy {
+        NetworkPolicy {
             default_action: Some(match self.0.outbound.operator.reach() {
                 Reach::Public => NetworkAction::Allow,
                 Reach::Deny => NetworkAction::Deny,
             }),
             egress: Vec::new(),
-        };
-        record.policy.as_deref().map_or_else(without, NetworkPolicy::clone)
+        }
     }
 
     /// The rules that the operator gives all sandboxes. They are asked before a policy's.

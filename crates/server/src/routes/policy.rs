@@ -13,7 +13,7 @@ use osb_api::{
     lifecycle::{NetworkPolicy, NetworkRule},
 };
 use osb_core::Phase;
-use osb_egress::{merge, remove};
+use osb_egress::{add, merge, remove};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -55,6 +55,13 @@ pub(super) async fn by_id(
     Ok(JsonBody(ById { status, operator: app.reconciler.operator_rules() }))
 }
 
+/// What a sandbox reaches that is made without a policy.
+pub(super) async fn without(State(app): State<App>) -> Result<JsonBody<ById>, ApiError> {
+    check_power(&app.reconciler)?;
+    let status = of(app.reconciler.no_policy());
+    Ok(JsonBody(ById { status, operator: app.reconciler.operator_rules() }))
+}
+
 /// The policy at the sandbox's own port, whose token was shown.
 pub(super) async fn at_port(
     app: &App,
@@ -92,6 +99,13 @@ async fn answer(
 ) -> Result<PolicyStatus, ApiError> {
     check_power(&app.reconciler)?;
     match *method {
+        Method::PATCH if body.trim_ascii_start().starts_with(b"{") => {
+            let policy: NetworkPolicy = parse(body)?;
+            if policy == NetworkPolicy::default() {
+                return Err(ApiError::invalid("the body must have a defaultAction or rules"));
+            }
+            change(app, id, move |before| Some(add(before, policy))).await
+        }
         Method::PATCH => {
             let rules: Vec<NetworkRule> = list(body, "rules")?;
             change(app, id, move |policy| Some(merge(policy, &rules))).await
@@ -135,7 +149,9 @@ async fn change(
             check_trust(record, &checked.wire)?;
             match reconciler.uncovered(id, &checked.compiled) {
                 Some(host) => Err(ApiError::invalid(format!(
-                    "the vault has credentials for {host}: the policy must allow it"
+                    "the vault has credentials for {host}, so the policy must allow it: take the \
+                     binding out of the vault first (`osb vault patch {id} FILE`), or delete the \
+                     vault (`osb vault rm {id}`)"
                 ))),
                 None => Ok(Some(checked)),
             }
@@ -178,7 +194,10 @@ fn check_trust(record: &Record, policy: &NetworkPolicy) -> Result<(), ApiError> 
 }
 
 fn status(app: &Parts, record: &Record) -> PolicyStatus {
-    let policy = app.reconciler.wire_policy(record);
+    of(app.reconciler.wire_policy(record))
+}
+
+fn of(policy: NetworkPolicy) -> PolicyStatus {
     let status = PolicyStatus::of(&policy);
     let enforcement_mode = Some(EnforcementMode::DnsAndPackets);
     PolicyStatus { enforcement_mode, policy: Some(policy), ..status }

@@ -116,6 +116,36 @@ async fn the_operators_rules_are_shown_to_those_with_the_key_alone() {
 }
 
 #[tokio::test]
+async fn what_sandboxes_without_a_policy_reach_can_be_asked() {
+    let raw = toml::from_str("default = 'deny'\nallow = ['pypi.org']");
+    let operator = Operator::new(&raw.expect("settings")).expect("an operator");
+    let server =
+        World::new().serve_as(RawConfig::default(), |config| config.egress = operator).await;
+    let told = server.get("/v1/networkpolicy").await.json();
+    assert_eq!(told["policy"], json!({"defaultAction": "deny", "egress": []}));
+    assert_eq!(told["operator"], json!([rule("allow", "pypi.org")]));
+    let request = server.bare_request(Method::GET, "/v1/networkpolicy").body(Full::default());
+    server.send(request.expect("a request")).await.refusal(401, "MISSING_API_KEY");
+}
+
+#[tokio::test]
+async fn an_object_adds_rules_and_changes_the_default() {
+    let server = TestServer::start().await;
+    let id = server.create().await;
+    let port = Port::of(&server, &id).await;
+    let whole = rule("deny", "a.example");
+    port.change(Method::PUT, json!({"defaultAction": "allow", "egress": [whole]})).await;
+    let one = json!({"action": "allow", "target": "A.example", "ports": [443]});
+    port.change(Method::PATCH, json!({"egress": [one]})).await;
+    port.change(Method::PATCH, json!({"defaultAction": "deny"})).await;
+    let after = json!({"defaultAction": "deny", "egress": [one, whole]});
+    assert_eq!(port.read().await["policy"], after);
+    port.call(Method::PATCH, r#"{"default": "deny"}"#)
+        .await
+        .refusal(400, "SANDBOX::INVALID_PARAMETER");
+}
+
+#[tokio::test]
 async fn a_rule_that_cannot_be_meant_is_wrong_for_every_sandbox() {
     let server = TestServer::start().await;
     let id = server.create().await;
