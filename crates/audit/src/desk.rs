@@ -75,6 +75,8 @@ impl<E> Default for Desk<E> {
 }
 
 impl<E> Desk<E> {
+    /// How long others may join what is written, so that many cost little more than one.
+    const GATHER: Duration = Duration::from_millis(10);
     /// How often it is written down at most how many entries were missed.
     const MISSING: Duration = Duration::from_secs(1);
     /// Of how many sandboxes that are gone it is remembered what could not be written.
@@ -120,6 +122,11 @@ impl<E> Desk<E> {
             let left = due.map_or(until, |due| due.min(until)) - now;
             let waited = self.arrived.wait_timeout(inbox, left);
             inbox = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if !inbox.turns.is_empty() && !inbox.is_closed {
+                drop(inbox);
+                std::thread::sleep(Self::GATHER);
+                inbox = self.inbox();
+            }
         }
     }
 
