@@ -241,7 +241,7 @@ def test_rules_that_cannot_be_meant_are_refused(make: Any, trusting: Server) -> 
 def test_the_command_line_writes_shows_and_learns_them(make: Any, trusting: Server) -> None:
     sandbox = make(READ)
     words = [sandbox.id, HOST, "--method", "GET", "--method", "POST", "--path", "/a/*"]
-    osb_says(trusting, "allow", *words)
+    osb_says(trusting, "allow", *words, "--replace")
     written = {"action": "allow", "target": HOST, "methods": ["GET", "POST"], "paths": ["/a/*"]}
     assert policy(trusting, sandbox) == [written]
     assert "GET,POST" in osb_says(trusting, "policy", sandbox.id)
