@@ -16,6 +16,8 @@ use super::{
 
 /// About what becomes of a piece at once.
 const STEP: usize = 64 << 10;
+/// What is put in takes a multiple of this.
+const CHARGE: usize = 256;
 
 /// Texts to find, each with what to put in its place.
 pub(super) struct Patterns {
@@ -112,8 +114,7 @@ impl Patterns {
                 Sight::Nothing => at = found + 1,
                 Sight::Perhaps => return Ok(End { copied, decided: found }),
                 Sight::Match(pattern) => {
-                    let grown = pattern.put.len().saturating_sub(pattern.find.len());
-                    *room = room.checked_sub(grown).ok_or(Overgrown)?;
+                    *room = room.checked_sub(pattern.charge()).ok_or(Overgrown)?;
                     let out = out.get_or_insert_with(|| Vec::with_capacity(text.len()));
                     out.extend_from_slice(text.get(copied..found).unwrap_or_default());
                     out.extend_from_slice(&pattern.put);
@@ -168,6 +169,14 @@ impl Patterns {
             }
         }
         Sight::Nothing
+    }
+}
+
+impl Pattern {
+    /// What it takes of the room. Rounded, so that whoever fills it does not learn how long a secret is.
+    fn charge(&self) -> usize {
+        let grown = self.put.len().saturating_sub(self.find.len());
+        grown.max(1).next_multiple_of(CHARGE)
     }
 }
 

@@ -122,9 +122,22 @@ fn no_step_becomes_much() {
 
 #[test]
 fn growth_has_an_end() {
-    let mut rewrite = Rewrite::new(patterns(&[("x", "0123456789")]), 20, None);
+    let mut rewrite = Rewrite::new(patterns(&[("x", "0123456789")]), 2 * CHARGE, None);
     assert!(rewrite.push_all(Bytes::from_static(b"x.x")).is_ok());
     assert_eq!(rewrite.push_all(Bytes::from_static(b"x")), Err(Overgrown));
+}
+
+#[test]
+fn how_much_fits_does_not_tell_how_long_a_secret_is() {
+    let fitting = |length: usize| {
+        let patterns = patterns(&[("__KEY__", &"s".repeat(length))]);
+        let fits = |count: &usize| {
+            patterns.replace("__KEY__".repeat(*count).as_bytes(), &mut { 64 << 10 }).is_ok()
+        };
+        (1..1000).take_while(fits).count()
+    };
+    assert_eq!(fitting(1), fitting(200));
+    assert_eq!((fitting(1), fitting(300)), (256, 128));
 }
 
 proptest! {
