@@ -48,8 +48,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) use self::armed::ask_plainly;
 use self::credential::Held;
-#[cfg(feature = "fuzzing")]
-pub use self::patterns::rewrite;
 pub use self::{
     active::{Active, Bound, Found, NotArmed},
     armed::{Armed, Refused, Unfit},
@@ -63,6 +61,8 @@ pub use self::{
     terms::{BadProxy, Proxies, Scope, Transport},
     vaults::Vaults,
 };
+#[cfg(feature = "fuzzing")]
+pub use self::{patterns::rewrite, redaction::redact};
 use crate::Name;
 
 /// The most credentials, and the most bindings, of one vault.
