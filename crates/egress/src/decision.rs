@@ -150,6 +150,8 @@ pub enum Ending {
     Done,
     /// It never came to be, although it was allowed: the other side could not be reached.
     Unreachable,
+    /// The other side was reached, and did not prove who it is: it was sent nothing.
+    Unverified,
     /// It was ended because of the ruling.
     Cut(Ruling),
 }

@@ -125,6 +125,10 @@ pub(crate) enum InterceptError {
     NotHttp,
     #[error("the client does not trust us, or broke off")]
     Client(#[source] io::Error),
+    #[error("the host was not reached")]
+    Unreached,
+    #[error("the host did not prove who it is")]
+    Unverified,
     #[error("cannot tell whom the host trusts")]
     Trust(#[source] io::Error),
     #[error("cannot make a certificate")]
@@ -224,12 +228,19 @@ impl Interceptor {
                     let peer =
                         Peer::verified(host.clone(), connect, config, offered, beside, &share);
                     // Before the client's: both must speak the same protocol.
-                    let (protocol, upstream) = Upstream::now(peer, offered).await;
+                    let (protocol, upstream, opened) = Upstream::now(peer, offered).await;
                     let config = self.present(&host.name, authority, offered.agreed(protocol))?;
                     let client = hello.into_stream(config);
-                    let client = in_time(client).await.map_err(InterceptError::Client)?;
+                    let client = in_time(client).await.map_err(InterceptError::Client);
                     let share = (protocol == Protocol::Http2).then_some(share);
-                    Exchange::new(host, rules, upstream).serve(client, share).await
+                    // Whatever the client makes of it.
+                    let served = match client {
+                        Ok(client) => {
+                            Exchange::new(host, rules, upstream).serve(client, share).await
+                        }
+                        Err(error) => Err(error),
+                    };
+                    opened.result().and(served)
                 }
             }
         };

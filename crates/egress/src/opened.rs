@@ -126,6 +126,8 @@ pub(crate) async fn serve(
     let served = interceptor.serve(client, host, authority, connect, rules, shares).await;
     let how = match served {
         Ok(()) => Ending::Done,
+        Err(InterceptError::Unreached) => Ending::Unreachable,
+        Err(InterceptError::Unverified) => Ending::Unverified,
         Err(InterceptError::Mismatch { .. } | InterceptError::NotHttp) => {
             Ending::Cut(Ruling { verdict: Verdict::Deny, by: By::Mismatch })
         }

@@ -142,6 +142,8 @@ pub enum DecisionOutcome {
     Done,
     /// It was allowed, but the other side could not be reached.
     Unreachable,
+    /// It was looked into, and the other side did not prove who it is: it was sent nothing.
+    Unverified,
     /// By the policy, or because it turned out to be for somebody else.
     Cut,
 }

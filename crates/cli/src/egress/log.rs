@@ -159,6 +159,7 @@ fn outcome(decision: &Decision) -> String {
     let how = match (end.outcome, &end.cut_by) {
         (DecisionOutcome::Done, _) => "done".to_owned(),
         (DecisionOutcome::Unreachable, _) => return "unreachable".to_owned(),
+        (DecisionOutcome::Unverified, _) => "unverified".to_owned(),
         (DecisionOutcome::Cut, Some(reason)) => format!("cut ({})", why(reason)),
         (DecisionOutcome::Cut, None) => "cut".to_owned(),
     };
@@ -238,7 +239,10 @@ mod tests {
              "method":"GET","path":"/x","action":"deny","reason":"default","times":1},
             {"number":4,"at":"2030-01-01T00:00:03Z","protocol":"http","name":"c.test","port":443,
              "method":"GET","path":"/x","otherMethods":["PUT"],"otherPaths":["/y"],
-             "action":"deny","reason":"default","times":1}]"#;
+             "action":"deny","reason":"default","times":1},
+            {"number":5,"at":"2030-01-01T00:00:04Z","protocol":"tcp","name":"d.test","port":443,
+             "action":"allow","reason":"default","times":1,"end":{"outcome":"unverified",
+             "sentBytes":9,"receivedBytes":7,"durationMs":2}}]"#;
         let decisions: Vec<Decision> = serde_json::from_str(text).unwrap();
         assert_eq!(
             table(&decisions),
@@ -247,7 +251,9 @@ mod tests {
              2030-01-01T00:00:01Z  allow    tcp   b.test:443                                  rule *.test  1      \
              cut (other host), 0 bytes out, 7 back\n\
              2030-01-01T00:00:02Z  deny     http  GET c.test:443/x                            default      1\n\
-             2030-01-01T00:00:03Z  deny     http  GET c.test:443/x (or PUT, /y, by a header)  default      1"
+             2030-01-01T00:00:03Z  deny     http  GET c.test:443/x (or PUT, /y, by a header)  default      1\n\
+             2030-01-01T00:00:04Z  allow    tcp   d.test:443                                  default      1      \
+             unverified, 9 bytes out, 7 back"
         );
     }
 }

@@ -1,6 +1,13 @@
 //! The host's end of a connection.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use http::{Request, Response};
 use http_body::Body as _;
@@ -18,7 +25,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use super::{
-    Body, Connect, Host, Reached,
+    Body, Connect, Host, InterceptError, Reached,
     abrupt::Abrupt,
     beside::Beside,
     leash::{Leash, Leashed},
@@ -118,9 +125,15 @@ impl Peer {
         Self { host, connect, config: Some(Arc::new(config)), beside, window }
     }
 
-    async fn open(&self) -> io::Result<(Protocol, Line)> {
+    async fn open(&self) -> Result<(Protocol, Line), Unopened> {
+        let reached = self.connect.connect().await;
+        let reached = reached.map_err(|error| (InterceptError::Unreached, error))?;
+        self.speak(reached).await.map_err(|error| (InterceptError::Unverified, error))
+    }
+
+    async fn speak(&self, to: Reached) -> io::Result<(Protocol, Line)> {
+        let Reached { stream, place } = to;
         let leash = Arc::new(Leash::new());
-        let Reached { stream, place } = self.connect.connect().await?;
         let stream = Leashed::new(stream, place, Arc::clone(&leash));
         let Some(config) = &self.config else {
             return self.http1(stream, leash).await.map(|line| (Protocol::Http1, line));
@@ -171,6 +184,9 @@ impl Peer {
     }
 }
 
+/// Why there is no connection to a host, and what came of it.
+type Unopened = (InterceptError, io::Error);
+
 /// Why there is no answer.
 pub(super) struct Failed {
     pub(super) how: Failure,
@@ -192,21 +208,38 @@ pub(super) struct Upstream {
     /// All connections speak what the first one did, since the client does.
     protocol: Protocol,
     line: Mutex<Result<Option<Line>, String>>,
+    /// Whether the host was there when it was needed again.
+    came: Arc<AtomicBool>,
+}
+
+/// How the first attempt at a connection ended, if no later one was better.
+pub(super) struct Opened {
+    first: Result<(), InterceptError>,
+    came: Arc<AtomicBool>,
+}
+
+impl Opened {
+    pub(super) fn result(self) -> Result<(), InterceptError> {
+        if self.came.load(Relaxed) { Ok(()) } else { self.first }
+    }
 }
 
 impl Upstream {
     /// Connects with the first request.
     pub(super) fn later(peer: Peer) -> Self {
-        Self { peer, protocol: Protocol::Http1, line: Mutex::new(Ok(None)) }
+        let line = Mutex::new(Ok(None));
+        Self { peer, protocol: Protocol::Http1, line, came: Arc::default() }
     }
 
     /// Connects now. If that fails, whoever sends a request is told why.
-    pub(super) async fn now(peer: Peer, offered: Offer) -> (Protocol, Self) {
-        let (protocol, line) = match peer.open().await {
-            Ok((protocol, line)) => (protocol, Ok(Some(line))),
-            Err(error) => (offered.fallback(), Err(explain(&peer.host, &error))),
+    pub(super) async fn now(peer: Peer, offered: Offer) -> (Protocol, Self, Opened) {
+        let (protocol, line, first) = match peer.open().await {
+            Ok((protocol, line)) => (protocol, Ok(Some(line)), Ok(())),
+            Err((how, error)) => (offered.fallback(), Err(explain(&peer.host, &error)), Err(how)),
         };
-        (protocol, Self { peer, protocol, line: Mutex::new(line) })
+        let opened = Opened { first, came: Arc::default() };
+        let came = Arc::clone(&opened.came);
+        (protocol, Self { peer, protocol, line: Mutex::new(line), came }, opened)
     }
 
     /// Sends a request and waits for the head of its answer.
@@ -278,11 +311,12 @@ impl Upstream {
 
     async fn reopen(&self) -> Result<Line, String> {
         let name = &self.peer.host.name;
-        let opened = self.peer.open().await.map_err(|error| explain(&self.peer.host, &error));
+        let opened = self.peer.open().await.map_err(|(_, error)| explain(&self.peer.host, &error));
         let (protocol, line) = opened?;
         if protocol != self.protocol {
             return Err(format!("{name} speaks another protocol than it did before"));
         }
+        self.came.store(true, Relaxed);
         Ok(line)
     }
 }

@@ -143,6 +143,7 @@ fn end(end: &End) -> wire::DecisionEnd {
     let (outcome, cut_by) = match &end.how {
         Ending::Done => (wire::DecisionOutcome::Done, None),
         Ending::Unreachable => (wire::DecisionOutcome::Unreachable, None),
+        Ending::Unverified => (wire::DecisionOutcome::Unverified, None),
         Ending::Cut(ruling) => (wire::DecisionOutcome::Cut, Some(reason(ruling))),
     };
     wire::DecisionEnd {
