@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import struct
 import urllib.parse
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from internet import OTHER
 from leaks import holds
 from opensandbox.models.sandboxes import PVC, CredentialProxyConfig, NetworkPolicy, NetworkRule, Volume
-from peers import ELSEWHERE, EXPIRED, GOOD, IMPOSTOR, MUCH, NAMESAKE, Echo, Peer, Pieces
+from peers import ELSEWHERE, EXPIRED, GOOD, IMPOSTOR, MUCH, NAMESAKE, Certificates, Echo, Peer, Pieces
 from served import Server, wait_for
 from ways import Inmate, search
 from witness import Witness
@@ -80,6 +82,36 @@ def repeater(inmate: Callable[..., Inmate], peer: Peer) -> Iterator[Inmate]:
 
 
 @pytest.fixture
+def leaving(inmate: Callable[..., Inmate], peer: Peer, certificates: Certificates) -> Iterator[Inmate]:
+    """A sandbox with a secret for a host that speaks HTTP/2, and goes away with what it was sent."""
+    made = inmate(GOOD, credential_proxy=CredentialProxyConfig(enabled=True))
+    made.sandbox.credential_vault.create(**VAULT)
+    context = certificates.context(GOOD)
+    context.set_alpn_protocols(["h2"])
+
+    def frame(kind: int, payload: bytes = b"", flags: int = 0) -> bytes:
+        return struct.pack("!I", len(payload))[1:] + struct.pack("!BBI", kind, flags, 0) + payload
+
+    def leave(request: Any, _: Any) -> None:
+        settings, headers, goaway, ack = 4, 1, 7, 1
+        with context.wrap_socket(request, server_side=True) as stream, stream.makefile("rb") as heard:
+            stream.sendall(frame(settings) + frame(settings, flags=ack))
+            heard.read(len(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+            kind = None
+            while kind != headers:
+                length, kind = struct.unpack("!IB", b"\0" + heard.read(4))
+                heard.read(5 + length)
+            calm = struct.pack("!II", 0, 11)
+            stream.sendall(frame(goaway, calm + f"bad header: Bearer {SECRET}".encode()))
+            while heard.read(1):
+                pass
+
+    usual, peer.finish_request = peer.finish_request, leave
+    yield made
+    peer.finish_request = usual
+
+
+@pytest.fixture
 def prepared(create, server: Server, seen) -> Iterator[Callable[..., Inmate]]:
     """Makes a sandbox with a vault from a snapshot of one in which a command was run."""
     kept: list[str] = []
@@ -142,6 +174,18 @@ def test_a_secret_reaches_the_host_that_it_is_for(holder, peer):
     code, said = curl(holder, f"https://{GOOD}/bound/whole")
     assert code == 0 and "[REDACTED]" in said and SECRET not in said
     assert sent(peer)["authorization"] == f"Bearer {SECRET}"
+
+
+def test_the_log_tells_which_host_did_not_prove_who_it_is(holder, peer, seen):
+    for name in HOSTS:
+        curl(holder, f"https://{name}/bound/x")
+
+    def ends() -> dict[str, str]:
+        streams = [entry for entry in holder.log() if entry["protocol"] == "tcp" and "end" in entry]
+        return {entry["name"]: entry["end"]["outcome"] for entry in streams}
+
+    expected = dict.fromkeys(HOSTS, "unverified") | {GOOD: "done"}
+    wait_for("all have ended", lambda: ends() == expected)
 
 
 # To others.
@@ -306,6 +350,12 @@ def sizes(inside: Inmate, pieces: list[str]) -> list[str]:
                 print(first, *rest)
         """
     )
+
+
+def test_what_a_host_says_when_it_goes_away_shows_no_secret(leaving):
+    code, said = curl(leaving, "--http2", f"https://{GOOD}/bound/x")
+    assert code == 0 and "HTTP/2 502" in said and f"{GOOD} did not answer" in said, said
+    assert SECRET not in said and "bad header" not in said
 
 
 @pytest.mark.parametrize("right", [1, 7, 20, len(SECRET) - 1])
