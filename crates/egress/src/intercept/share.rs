@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What all connections of a sandbox may have under way together, beside what each has.
-const ALL: usize = 1024;
+const ALL: usize = 400;
 /// What each of them has at least, and at most.
 const LEAST: u32 = 2;
 const MOST: u32 = 100;
@@ -27,7 +27,7 @@ impl Shares {
     /// What the next connection may have, until that is dropped.
     pub(super) fn share(&self) -> Share {
         let left = u32::try_from(self.0.available_permits()).unwrap_or(u32::MAX);
-        let more = (left / 8).min(MOST - LEAST);
+        let more = (left / 4).min(MOST - LEAST);
         // If others were quicker, it has to do with less.
         Share(Arc::clone(&self.0).try_acquire_many_owned(more).ok())
     }
@@ -54,7 +54,7 @@ mod tests {
         let taken: Vec<_> = (0..1000).map(|_| shares.share()).collect();
         let counts: Vec<_> = taken.iter().map(Share::requests).collect();
         assert_eq!((counts[0], counts[999]), (MOST, LEAST));
-        assert!(counts.iter().sum::<u32>() <= 1024 + 1000 * LEAST);
+        assert!(counts.iter().sum::<u32>() <= 400 + 1000 * LEAST);
         drop(taken);
         assert_eq!(shares.share().requests(), MOST);
     }
