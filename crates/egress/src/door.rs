@@ -14,7 +14,7 @@ use crate::{
     book::{Book, Unknown},
     decision::{End, Log, News},
     egress::House,
-    limits::Bucket,
+    limits::{Bucket, Turns},
     opened::Insight,
     passage::Passages,
 };
@@ -42,9 +42,12 @@ pub(crate) struct Door {
     pub(crate) asking: Arc<Semaphore>,
     /// Streams by which questions may come.
     pub(crate) askers: Semaphore,
-    /// How often a connection passes on a little, which costs us as much as if it were more. Beyond that
+    /// How often connections pass on a little, which costs us as much as if it were more. Beyond that
     /// it comes later, and more at once.
     bits: Bucket,
+    /// The same, of connections that are looked into.
+    seen_bits: Bucket,
+    pub(crate) turns: Turns,
     pub(crate) bandwidth: Option<Bucket>,
     /// Whom some of its connections are looked into for.
     pub(crate) insight: Insight,
@@ -62,8 +65,10 @@ pub(crate) enum Target {
 impl Door {
     /// Datagrams a second, and at once after a rest.
     const DATAGRAMS: (f64, f64) = (10_000.0, 1_000.0);
-    /// How often a little is passed on in a second, and at once after a rest.
-    const BITS: (f64, f64) = (10_000.0, 1_000.0);
+    /// How often a little is passed on in a second for each processor that there is, and at once after
+    /// a rest.
+    const BITS: (f64, f64) = (2_500.0, 1_000.0);
+    const SEEN_BITS: (f64, f64) = (10_000.0, 1_000.0);
     /// What is more than a little.
     const MUCH: usize = 16 * 1024;
     /// Questions a second, and at once after a rest.
@@ -93,13 +98,16 @@ impl Door {
             log: Mutex::default(),
             watchers: OnceLock::new(),
             closed: CancellationToken::new(),
-            arrivals: Bucket::new(arrivals, arrivals * 2.0),
+            // Each takes much more than what it passes on: a thousand at once would be felt by others.
+            arrivals: Bucket::new(arrivals, (arrivals / 5.0).max(1.0)),
             datagrams: Bucket::new(Self::DATAGRAMS.0, Self::DATAGRAMS.1),
             questions: Bucket::new(Self::QUESTIONS.0, Self::QUESTIONS.1),
             strange_names: Bucket::new(Self::STRANGE_NAMES.0, Self::STRANGE_NAMES.1),
             asking: Arc::new(Semaphore::new(Self::ASKING)),
             askers: Semaphore::new(Self::ASKERS),
-            bits: Bucket::new(Self::BITS.0, Self::BITS.1),
+            bits: Bucket::new(Self::BITS.0 * house.processors, Self::BITS.1),
+            seen_bits: Bucket::new(Self::SEEN_BITS.0, Self::SEEN_BITS.1),
+            turns: Turns::new(),
             bandwidth: bandwidth.map(|(rate, burst)| Bucket::new(rate, burst.max(65536.0))),
             insight,
             house,
@@ -128,9 +136,19 @@ impl Door {
     /// Pays for so many bytes that a connection has passed on, and says for how long it rests if all of
     /// them together pass on too much.
     pub(crate) fn pay(&self, bytes: usize) -> Option<Duration> {
+        self.pay_from(&self.bits, bytes)
+    }
+
+    /// The same, for a connection that is looked into.
+    pub(crate) fn pay_seen(&self, bytes: usize) -> Option<Duration> {
+        self.pay_from(&self.seen_bits, bytes)
+    }
+
+    fn pay_from(&self, bits: &Bucket, bytes: usize) -> Option<Duration> {
         #[expect(clippy::cast_precision_loss, reason = "nobody counts bandwidth that precisely")]
         let paid = self.bandwidth.as_ref().and_then(|bandwidth| bandwidth.spend(bytes as f64));
-        if bytes < Self::MUCH { paid.max(self.bits.spend(1.0)) } else { paid }
+        let paid = if bytes < Self::MUCH { paid.max(bits.spend(1.0)) } else { paid };
+        paid.map(|rest| self.turns.after(rest))
     }
 
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {

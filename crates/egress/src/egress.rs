@@ -2,7 +2,9 @@ use std::{
     collections::HashMap,
     fmt, io,
     net::SocketAddr,
+    num::NonZeroUsize,
     sync::{Arc, PoisonError, RwLock},
+    thread::available_parallelism,
     time::Duration,
 };
 
@@ -121,6 +123,7 @@ pub(crate) struct House {
     pub(crate) tasks: TaskTracker,
     /// For two descriptors each.
     pub(crate) places: Places,
+    pub(crate) processors: f64,
     doors: RwLock<HashMap<SandboxId, Arc<Door>>>,
 }
 
@@ -132,6 +135,7 @@ impl House {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         // Half is for everything else that the server does.
         let places = Places::new(usize::try_from(descriptors / 2 / 2).unwrap_or(usize::MAX));
+        let processors = available_parallelism().map_or(1, NonZeroUsize::get);
         let secret = settings.root.clone().map_or_else(Root::random, Ok)?;
         let interceptor = Interceptor::new(settings.extra_ca.clone(), Arc::new(SystemClock));
         Ok(Self {
@@ -141,6 +145,7 @@ impl House {
             watchers: broadcast::Sender::new(Self::WAITING),
             tasks: TaskTracker::new(),
             places,
+            processors: u32::try_from(processors).map_or(1.0, f64::from),
             doors: RwLock::default(),
             interceptor,
             root: secret,

@@ -59,6 +59,27 @@ impl Bucket {
     }
 }
 
+/// The moments at which those go on who rest, many at once: to be woken for one after the other costs
+/// several times as much, of the processors and of everybody else who waits for them.
+#[derive(Debug)]
+pub(crate) struct Turns(Instant);
+
+impl Turns {
+    /// As many fit into a second.
+    const EVERY: Duration = Duration::from_millis(20);
+
+    pub(crate) fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    /// How long it is until the next one, for somebody who rests for at least so long.
+    pub(crate) fn after(&self, rest: Duration) -> Duration {
+        let rested = self.0.elapsed() + rest;
+        let missed = rested.subsec_nanos() % Self::EVERY.subsec_nanos();
+        rest + Duration::from_nanos((Self::EVERY.subsec_nanos() - missed).into())
+    }
+}
+
 /// What all sandboxes together may have of something. Clones are the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
@@ -136,6 +157,20 @@ mod tests {
         let before = Instant::now();
         bucket.wait(1.0).await;
         assert!(before.elapsed() > Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_rest_go_on_at_the_same_moment() {
+        let turns = Turns::new();
+        let mut ends = Vec::new();
+        for rest in [19, 12, 7, 3] {
+            let rest = Duration::from_millis(rest);
+            let end = turns.after(rest);
+            assert!(rest < end && end <= rest + Turns::EVERY);
+            ends.push(Instant::now() + end);
+            tokio::time::advance(Duration::from_millis(3)).await;
+        }
+        assert!(ends.iter().all(|end| *end == ends[0]), "{ends:?}");
     }
 
     #[tokio::test(start_paused = true)]

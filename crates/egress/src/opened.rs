@@ -197,7 +197,7 @@ impl Metered {
 
     /// Pays for what has passed, by a rest if it was too much.
     fn pay(&mut self, bytes: usize) {
-        let wait = self.passage.door().pay(bytes);
+        let wait = self.passage.door().pay_seen(bytes);
         self.rest = wait.map(|wait| Box::pin(tokio::time::sleep(wait)));
     }
 }

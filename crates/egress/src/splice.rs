@@ -7,6 +7,7 @@ use std::{
 
 use osb_sys::tcp::wake_at;
 use rustix::{
+    buffer::spare_capacity,
     net::{Shutdown, shutdown},
     pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice},
 };
@@ -62,21 +63,21 @@ pub(crate) async fn carry(passage: &Passage, pair: &Pair) -> Result<(), Broken> 
     let Pair { inside, outside } = pair;
     let door = passage.door();
     let house = &door.house.counters;
-    let out = Meter { counters: [&passage.traffic.sent, &house.sent], door };
-    let back = Meter { counters: [&passage.traffic.received, &house.received], door };
+    let mut out = Flow::new(inside, [&passage.traffic.sent, &house.sent], door);
+    let mut back = Flow::new(outside, [&passage.traffic.received, &house.received], door);
     // One side has sent all it had.
     let half = Notify::new();
     let outwards = async {
         let head = first_bytes(passage, inside).await?;
         write_all(outside, &head).await?;
-        out.count(inside, head.len()).await;
+        out.count(head.len()).await;
         drop(head);
-        pour(inside, outside, &out).await?;
+        pour(&mut out, outside).await?;
         half.notify_one();
         Ok(())
     };
     let inwards = async {
-        pour(outside, inside, &back).await?;
+        pour(&mut back, inside).await?;
         half.notify_one();
         Ok(())
     };
@@ -155,54 +156,65 @@ fn mismatch() -> Ruling {
     Ruling { verdict: Verdict::Deny, by: By::Mismatch }
 }
 
-/// Counts what passes in one direction, and slows it down if it is limited.
-struct Meter<'a> {
+/// What comes from one side: counted, and slowed down if it is too much or comes too often.
+struct Flow<'a> {
+    from: &'a TcpStream,
     counters: [&'a AtomicU64; 2],
     door: &'a Door,
+    /// Nobody is woken for a few bytes.
+    resting: bool,
 }
 
-impl Meter<'_> {
-    /// Counts bytes that came from one side, to which nobody listens if it sends too much or too often.
-    async fn count(&self, from: &TcpStream, bytes: usize) {
+impl<'a> Flow<'a> {
+    /// What wakes us nevertheless.
+    const ENOUGH: u16 = 32 * 1024;
+
+    fn new(from: &'a TcpStream, counters: [&'a AtomicU64; 2], door: &'a Door) -> Self {
+        Self { from, counters, door, resting: false }
+    }
+
+    /// Counts bytes that came, and rests if they were too many or came too often.
+    async fn count(&mut self, bytes: usize) {
         for counter in self.counters {
             counter.fetch_add(bytes as u64, Relaxed);
         }
         if let Some(rest) = self.door.pay(bytes) {
-            let _resting = Resting::new(from);
+            if !self.resting {
+                self.resting = true;
+                // It works without, only less well.
+                wake_at(self.from, Self::ENOUGH).ok();
+            }
             sleep(rest).await;
         }
     }
-}
 
-/// While it lasts, nobody is woken for a few bytes of a connection.
-struct Resting<'a>(&'a TcpStream);
-
-impl<'a> Resting<'a> {
-    /// What they are woken for nevertheless.
-    const ENOUGH: u16 = 32 * 1024;
-
-    fn new(stream: &'a TcpStream) -> Self {
-        // It works without, only less well.
-        wake_at(stream, Self::ENOUGH).ok();
-        Self(stream)
-    }
-}
-
-impl Drop for Resting<'_> {
-    fn drop(&mut self) {
-        wake_at(self.0, 1).ok();
+    /// Takes what there is, once there is something.
+    ///
+    /// After a rest there most likely is, and whoever sends that often makes us rest again: until
+    /// nothing has come for once, we look without being woken.
+    async fn take<T>(&mut self, mut take: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        if self.resting {
+            match take() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                taken => return taken,
+            }
+            self.resting = false;
+            wake_at(self.from, 1).ok();
+        }
+        self.from.async_io(Interest::READABLE, take).await
     }
 }
 
 /// Passes on everything that comes from one side, and then that nothing more comes.
-async fn pour(from: &TcpStream, to: &TcpStream, meter: &Meter<'_>) -> io::Result<()> {
+async fn pour(flow: &mut Flow<'_>, to: &TcpStream) -> io::Result<()> {
+    let from = flow.from;
     let mut copied = 0;
     // An idle connection holds no memory.
     let mut buffer = Vec::new();
     let mut place = None;
     while place.is_none() {
         buffer.clear();
-        let length = read(from, &mut buffer).await?;
+        let length = flow.take(|| read_now(from, &mut buffer)).await?;
         if length == 0 {
             finish(to);
             return Ok(());
@@ -211,25 +223,25 @@ async fn pour(from: &TcpStream, to: &TcpStream, meter: &Meter<'_>) -> io::Result
         copied += length as u64;
         if copied >= BULK {
             // Where descriptors are rare, copies take their place.
-            place = meter.door.house.places.spare();
+            place = flow.door.house.places.spare();
         }
-        meter.count(from, length).await;
         if length < buffer.capacity() {
             buffer = Vec::new();
         }
+        flow.count(length).await;
     }
     drop(buffer);
     let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     // As large as it is, if the system lets nobody have larger ones.
     fcntl_setpipe_size(&pipe.1, PIPE).ok();
     loop {
-        let length = fill(from, &pipe.1).await?;
+        let length = flow.take(|| fill(from, &pipe.1)).await?;
         if length == 0 {
             finish(to);
             return Ok(());
         }
         drain(&pipe.0, to, length).await?;
-        meter.count(from, length).await;
+        flow.count(length).await;
     }
 }
 
@@ -240,16 +252,17 @@ fn finish(to: &TcpStream) {
 
 /// Reads what there is behind what is in `buffer`, for which room is made once something comes.
 async fn read(from: &TcpStream, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    from.async_io(Interest::READABLE, || {
-        buffer.reserve(BUFFER.saturating_sub(buffer.capacity()).max(BUFFER / 4));
-        let read = from.try_read_buf(buffer);
-        // It may have seemed only as if something came.
-        if buffer.is_empty() {
-            *buffer = Vec::new();
-        }
-        read
-    })
-    .await
+    from.async_io(Interest::READABLE, || read_now(from, buffer)).await
+}
+
+fn read_now(from: &TcpStream, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    buffer.reserve(BUFFER.saturating_sub(buffer.capacity()).max(BUFFER / 4));
+    let read = rustix::io::read(from, spare_capacity(buffer));
+    // It may have seemed only as if something came.
+    if buffer.is_empty() {
+        *buffer = Vec::new();
+    }
+    Ok(read?)
 }
 
 async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
@@ -261,9 +274,9 @@ async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Moves what there is into a pipe, which is empty.
-async fn fill(from: &TcpStream, pipe: &OwnedFd) -> io::Result<usize> {
+fn fill(from: &TcpStream, pipe: &OwnedFd) -> io::Result<usize> {
     let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-    from.async_io(Interest::READABLE, || Ok(splice(from, None, pipe, None, PIPE, flags)?)).await
+    Ok(splice(from, None, pipe, None, PIPE, flags)?)
 }
 
 async fn drain(pipe: &OwnedFd, to: &TcpStream, mut length: usize) -> io::Result<()> {
@@ -286,6 +299,33 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::testing::{TestHouse, only};
+
+    #[tokio::test]
+    async fn after_a_rest_a_single_byte_wakes_again() {
+        let house = TestHouse::start(only(&[])).await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, accepted) = tokio::join!(client, listener.accept());
+        let (client, (accepted, _)) = (client.unwrap(), accepted.unwrap());
+        let counters = [&AtomicU64::new(0), &AtomicU64::new(0)];
+        let mut flow = Flow::new(&accepted, counters, &house.door);
+        // Until it must rest, with all that it may send at once.
+        while !flow.resting {
+            flow.count(1).await;
+        }
+        let mut buffer = Vec::new();
+        for byte in [b"a", b"b", b"c"] {
+            {
+                let mut taking = Box::pin(flow.take(|| read_now(&accepted, &mut buffer)));
+                assert!(poll!(&mut taking).is_pending());
+                write_all(&client, byte).await.unwrap();
+                assert_eq!(taking.await.unwrap(), 1);
+            }
+            flow.count(1).await;
+        }
+        assert_eq!(buffer, b"abc");
+    }
 
     #[tokio::test]
     async fn while_nothing_comes_no_memory_is_held() {

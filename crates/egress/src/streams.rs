@@ -50,7 +50,9 @@ async fn arrival(door: &Door, streams: &TcpListener) -> (TcpStream, SocketAddr) 
     /// How long we wait when there are no descriptors or no memory left.
     const SHORTAGE: Duration = Duration::from_millis(100);
     loop {
-        door.arrivals.wait(1.0).await;
+        while let Err(wait) = door.arrivals.take(1.0) {
+            sleep(door.turns.after(wait)).await;
+        }
         match streams.accept().await.and_then(|(stream, _)| Ok((stream.local_addr()?, stream))) {
             Ok((to, stream)) => return (stream, to),
             Err(error) => {
