@@ -49,7 +49,7 @@ struct Flow {
 
 /// The longest datagram.
 const LONGEST: usize = 65535;
-/// How long a flow is kept on which nothing comes or goes.
+/// How long a flow is kept on which nothing comes back.
 const SILENCE: Duration = Duration::from_mins(1);
 /// The most flows of a sandbox.
 const MOST: usize = 256;
