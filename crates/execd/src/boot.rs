@@ -84,13 +84,6 @@ impl Instructions {
         }
     }
 
-    /// Says that nothing is left to do before they come. With nobody to hear it, none will come.
-    pub(crate) fn expect(&self) {
-        if let Self::Descriptors(descriptors) = self {
-            drop(message::send(&descriptors.instructions, &(), &[]));
-        }
-    }
-
     /// Waits until they are here. Nobody is served before.
     pub(crate) fn wait(self) -> Result<Start, StartError> {
         match self {

@@ -139,13 +139,17 @@ impl Place {
         Ok((own, listener.map_err(named)?))
     }
 
-    /// Makes the control group with its limits: answers with its counters, for execd.
+    /// Makes the control group: answers with its counters, for execd. Until the sandbox has a purpose
+    /// there is nothing in it but execd, and its group has no limits.
     pub(crate) fn enclose(
         &self,
         state: &State,
         when: When,
     ) -> Result<Option<[File; 3]>, PathError> {
-        self.group.create(&limits(&state.spec))?;
+        self.group.create(&match when {
+            When::Now => limits(&state.spec),
+            When::Later => Limits::default(),
+        })?;
         match when {
             // A sandbox whose use cannot be told is a sandbox all the same.
             When::Now => Ok(self.group.counters().ok()),
@@ -181,11 +185,6 @@ impl Place {
             processes: limits(&state.spec).pids.filter(|_| !self.group.is_real()),
         };
         Ok((spawn, handed))
-    }
-
-    /// What limits a sandbox that has no purpose yet, with the limits of its spec so far.
-    pub(crate) fn open_limits(&self, spec: &SandboxSpec) -> Result<OpenLimits, PathError> {
-        self.group.open_limits(limits(spec))
     }
 
     /// The file for the state of a sandbox that has no purpose yet.

@@ -26,8 +26,6 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct OpenLimits {
     group: Group,
-    /// What the group is limited to so far.
-    limits: Limits,
     files: Vec<(PathBuf, File)>,
 }
 
@@ -51,8 +49,8 @@ impl Group {
         Ok(())
     }
 
-    /// Opens what limits the group, which has these limits so far.
-    pub fn open_limits(&self, limits: Limits) -> Result<OpenLimits, PathError> {
+    /// Opens what limits the group.
+    pub fn open_limits(&self) -> Result<OpenLimits, PathError> {
         let any = Limits { cpu_millis: Some(1), memory_bytes: Some(1), pids: Some(1) };
         let mut files = Vec::new();
         for Setting { path, may_be_absent, .. } in self.settings(&any) {
@@ -62,7 +60,7 @@ impl Group {
                 file => files.push((path, file?)),
             }
         }
-        Ok(OpenLimits { group: self.clone(), limits, files })
+        Ok(OpenLimits { group: self.clone(), files })
     }
 
     fn settings(&self, limits: &Limits) -> Vec<Setting> {
@@ -103,15 +101,9 @@ impl Group {
 }
 
 impl OpenLimits {
-    /// Limits the group to something else. What was limited stays limited if nothing is said of it.
+    /// As [`Group::limit`].
     pub fn limit(&self, limits: &Limits) -> Result<(), PathError> {
-        let mut settings = self.group.settings(limits);
-        // Under version 1 memory is never allowed more than memory and swap together, so what is to
-        // grow grows from the other end.
-        if limits.memory_bytes > self.limits.memory_bytes {
-            settings.reverse();
-        }
-        for Setting { path, value, .. } in settings {
+        for Setting { path, value, .. } in self.group.settings(limits) {
             // One that is not here was absent.
             if let Some((_, file)) = self.files.iter().find(|(open, _)| *open == path) {
                 let mut file: &File = file;

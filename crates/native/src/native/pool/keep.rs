@@ -2,14 +2,13 @@
 
 use std::{
     io,
-    os::fd::OwnedFd,
     sync::{Arc, Weak},
     time::Duration,
 };
 
 use osb_api::SandboxId;
 use osb_core::{ImageName, SandboxSpec, Token};
-use osb_sys::{line::Line, message};
+use osb_sys::message;
 use tokio::time::Instant;
 
 use super::{Warm, stock::Next};
@@ -23,9 +22,6 @@ const LONGEST_REST: Duration = Duration::from_secs(1);
 /// How long to wait after a failure at first, and at most.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const LAST_BACKOFF: Duration = Duration::from_mins(1);
-
-/// How long execd may take until it waits for its instructions.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long clearing the pools may take when the server ends.
 const LAST_MOMENT: Duration = Duration::from_secs(5);
@@ -51,7 +47,7 @@ impl Native {
         let state = State { spec, base, disk, group: Some(self.group_name(id)) };
         let launching = self.launch(&place, &state, rootfs.clone(), Purpose::Later(theirs));
         let launched = launching.await.and_then(|spawned| {
-            let limits = place.open_limits(&state.spec).map_err(io::Error::other)?;
+            let limits = place.group.open_limits().map_err(io::Error::other)?;
             let blank = place.blank().map_err(io::Error::other)?;
             Ok((spawned.pidfd.try_clone()?, limits, blank, spawned))
         });
@@ -63,7 +59,6 @@ impl Native {
                 return Err(error);
             }
         };
-        practised(&channel).await;
         let weak = Arc::downgrade(&self.inner);
         let watching = self.inner.tasks.spawn(async move {
             let end = ended(&process).await;
@@ -118,16 +113,6 @@ impl Native {
         warm.watcher.abort();
         Ok(())
     }
-}
-
-/// Waits until execd has done all that it does before its instructions. One that does not say so, or has
-/// ended, is no worse than before it was waited for.
-async fn practised(channel: &OwnedFd) {
-    let said = async {
-        let line = Line::new(channel.try_clone()?)?;
-        line.receive::<()>().await
-    };
-    drop(tokio::time::timeout(PATIENCE, said).await);
 }
 
 /// Keeps the pools full until the runtime is gone, of which it keeps nothing alive meanwhile.
