@@ -47,23 +47,28 @@ pub(crate) struct Args {
 pub(crate) struct Begun {
     args: Args,
     config: Config,
+    /// What the operator should know about the settings.
+    warnings: Vec<String>,
     /// What keeps it from serving without root, if anything does.
     obstacle: Option<Obstacle>,
 }
 
 /// What must happen before there is any thread.
 pub(crate) fn begin(args: Args, environment: &Environment) -> Result<Begun, Failure> {
-    let config = settings(&args, environment, User::current())?;
+    let (config, warnings) = settings(&args, environment, User::current())?;
     let obstacle = runtime::become_root(&config.data_dir).err();
-    Ok(Begun { args, config, obstacle })
+    Ok(Begun { args, config, warnings, obstacle })
 }
 
 pub(crate) async fn main(
-    Begun { args, config, obstacle }: Begun,
+    Begun { args, config, warnings, obstacle }: Begun,
     environment: &Environment,
     output: &mut Output<'_>,
 ) -> Result<u8, Failure> {
     let reader = logging::start(environment)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     // It has several for each sandbox.
     if let Err(error) = osb_sys::rlimit::raise() {
         tracing::warn!(%error, "cannot have more descriptors");
@@ -144,7 +149,13 @@ fn file(args: &Args) -> Result<File, Failure> {
 }
 
 /// What the flags, the environment and the file come to.
-fn settings(args: &Args, environment: &Environment, user: User) -> Result<Config, Failure> {
+///
+/// And of what is allowed but hardly meant, to be said once somebody listens.
+fn settings(
+    args: &Args,
+    environment: &Environment,
+    user: User,
+) -> Result<(Config, Vec<String>), Failure> {
     let File { server: mut raw, egress, audit, .. } = file(args)?;
     raw.data_dir.get_or_insert_with(|| data_dir::default_for(user, environment));
     let overrides = Overrides {
@@ -167,9 +178,25 @@ fn settings(args: &Args, environment: &Environment, user: User) -> Result<Config
     let egress_settings = EgressSettings::new(&egress).map_err(unfit)?;
     let offered = env::offered(|variable| egress.vault.offers(variable));
     let variable = |name: &str| env::offered(|known| known == name).remove(name);
+    let unset = egress.vault.unset(&offered);
+    let warnings = operator
+        .exposed()
+        .into_iter()
+        .map(|address| {
+            format!(
+                "egress.allow-private has {address}: sandboxes without a policy reach all its ports"
+            )
+        })
+        .chain(unset.into_iter().map(|name| {
+            format!(
+                "egress.vault.env has {name}, and no such variable is set: no credential can \
+                     refer to it"
+            )
+        }))
+        .collect();
     let vault = egress.vault.check(variable, offered, egress_settings.extra_ca.as_ref());
     let vault = vault.map_err(|error| Failure::Usage(error.to_string()))?;
-    Ok(Config { egress: operator, egress_settings, vault, audit, ..config })
+    Ok((Config { egress: operator, egress_settings, vault, audit, ..config }, warnings))
 }
 
 /// Where the key is, for the first lines that an operator reads.
@@ -209,7 +236,7 @@ mod tests {
             .unwrap();
         let file = file.to_str().unwrap();
         let empty = Environment::default();
-        let config = settings(&args(&["--config", file]), &empty, User::Root).unwrap();
+        let config = settings(&args(&["--config", file]), &empty, User::Root).unwrap().0;
         assert_eq!(config.listen.port(), 1);
         assert_eq!(config.data_dir, PathBuf::from("/file"));
         assert!(matches!(config.key, KeyConfig::DataDir));
@@ -218,18 +245,18 @@ mod tests {
             api_key: Some(SecretString::from("key".to_owned())),
             ..Environment::default()
         };
-        let config = settings(&args(&["--config", file]), &environment, User::Root).unwrap();
+        let config = settings(&args(&["--config", file]), &environment, User::Root).unwrap().0;
         assert_eq!(config.data_dir, PathBuf::from("/environment"));
         assert!(matches!(config.key, KeyConfig::Environment(_)));
         let line = args(&["--config", file, "--data-dir", "/flag", "--listen", "127.0.0.1:2"]);
-        let config = settings(&line, &environment, User::Root).unwrap();
+        let config = settings(&line, &environment, User::Root).unwrap().0;
         assert_eq!((config.listen.port(), config.data_dir), (2, PathBuf::from("/flag")));
     }
 
     #[test]
     fn without_settings_everybody_has_a_place() {
         let environment = Environment { home: Some("/home/ada".into()), ..Environment::default() };
-        let place = |user| settings(&args(&[]), &environment, user).unwrap().data_dir;
+        let place = |user| settings(&args(&[]), &environment, user).unwrap().0.data_dir;
         assert_eq!(place(User::Root), PathBuf::from("/var/lib/opensandbox"));
         assert_eq!(place(User::Other), PathBuf::from("/home/ada/.local/share/opensandbox"));
     }
@@ -275,7 +302,7 @@ mod tests {
             let args = args(&["--config", file.to_str().unwrap()]);
             settings(&args, &Environment::default(), User::Root)
         };
-        let config = start("[audit]\nkeep-days = 7\nkeep-disk = '2Gi'").unwrap();
+        let (config, _) = start("[audit]\nkeep-days = 7\nkeep-disk = '2Gi'").unwrap();
         assert_eq!(config.audit.bytes, 2 << 30);
         for text in ["[audit]\nkeep-days = 0", "[audit]\nkeep-disk = 'little'", "[audit]\nx = 1"] {
             assert!(matches!(start(text), Err(Failure::Usage(_))), "{text:?} was accepted");

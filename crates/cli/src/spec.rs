@@ -80,7 +80,7 @@ impl Spec {
             vault: self
                 .vault
                 .as_deref()
-                .map(|file| input::read(file, vault::parse::<CreateVaultRequest>))
+                .map(|file| input::read(file, vault::content::create))
                 .transpose()?,
         })
     }

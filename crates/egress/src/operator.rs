@@ -178,6 +178,20 @@ impl Operator {
         self.0.rules.written()
     }
 
+    /// The addresses of the host and of metadata services that sandboxes without a policy reach, at
+    /// all their ports, because they were written down.
+    pub fn exposed(&self) -> Vec<String> {
+        let ranges = self.0.opened_ranges.iter();
+        let is_exposed = |range: &&Range| {
+            let block = guard::block(range.first(), &self.0.host);
+            block.is_some_and(|block| matches!(block.kind, Guarded::Host | Guarded::Metadata))
+        };
+        match self.0.reach {
+            Reach::Public => ranges.filter(is_exposed).map(ToString::to_string).collect(),
+            Reach::Deny => Vec::new(),
+        }
+    }
+
     pub(crate) fn max_rules(&self) -> usize {
         self.0.max_rules
     }
@@ -268,6 +282,17 @@ mod tests {
             let problem = problem(text);
             assert!(problem.contains(part), "{text}: {problem}");
         }
+    }
+
+    #[test]
+    fn what_is_the_hosts_own_and_open_to_all_is_known() {
+        let exposed = |text: &str| {
+            let raw: RawOperator = toml::from_str(text).unwrap();
+            Operator::on(&raw, Host::Known(Vec::new())).unwrap().exposed()
+        };
+        let both = "allow-private = ['127.0.0.1', '10.0.0.0/8', '169.254.169.254', '*.corp.test']";
+        assert_eq!(exposed(both), ["127.0.0.1/32", "169.254.169.254/32"]);
+        assert!(exposed(&format!("default = 'deny'\n{both}")).is_empty());
     }
 
     #[test]

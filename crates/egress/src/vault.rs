@@ -101,7 +101,9 @@ struct Content {
 /// Why a vault is not read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
-    #[error("there is no vault: it was not made, or was deleted")]
+    #[error(
+        "there is no vault: it was not made, was deleted, or went with a restart of the server"
+    )]
     Missing,
     #[error("the vault has no {0}")]
     Unknown(String),

@@ -1,5 +1,6 @@
 //! `osb egress log`.
 
+use jiff::Timestamp;
 use opensandbox::api::{
     egress::{Decision, DecisionOutcome, DecisionProtocol, DecisionReason, ReasonKind},
     lifecycle::NetworkAction,
@@ -62,7 +63,7 @@ const HEADINGS: [&str; 7] = ["TIME", "VERDICT", "WHAT", "WHERE", "WHY", "TIMES",
 
 /// A line of a table of which nobody knows yet how wide its columns will be.
 fn spaced(cells: [&str; 7]) -> String {
-    const WIDTHS: [usize; 7] = [27, 7, 10, 32, 24, 5, 0];
+    const WIDTHS: [usize; 7] = [24, 7, 10, 40, 24, 5, 0];
     let padded = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:<width$}"));
     padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
 }
@@ -89,7 +90,7 @@ pub(crate) fn cells(decision: &Decision) -> [String; 7] {
         NetworkAction::Deny => "deny",
     };
     [
-        decision.at.to_string(),
+        moment(decision.at.0),
         verdict.to_owned(),
         what.to_owned(),
         place(decision),
@@ -97,6 +98,11 @@ pub(crate) fn cells(decision: &Decision) -> [String; 7] {
         decision.times.to_string(),
         outcome(decision),
     ]
+}
+
+/// A time that is as wide as every other.
+fn moment(at: Timestamp) -> String {
+    format!("{at:.3}")
 }
 
 /// Where to, as people say it: `api.example.com`, `api.example.com:443`, or what was asked for.
@@ -139,7 +145,7 @@ pub(super) fn why(reason: &DecisionReason) -> String {
         ReasonKind::Operator => "operator",
         ReasonKind::Default => "default",
         ReasonKind::Guard => "guarded",
-        ReasonKind::Mismatch => "other host",
+        ReasonKind::Mismatch => "what was sent is for another host",
         ReasonKind::Limit => "limit",
         ReasonKind::Binding => "binding",
     };
@@ -246,13 +252,13 @@ mod tests {
         let decisions: Vec<Decision> = serde_json::from_str(text).unwrap();
         assert_eq!(
             table(&decisions),
-            "TIME                  VERDICT  WHAT  WHERE                                       WHY          TIMES  OUTCOME\n\
-             2030-01-01T00:00:00Z  deny     dns   a.test                                      default      3\n\
-             2030-01-01T00:00:01Z  allow    tcp   b.test:443                                  rule *.test  1      \
-             cut (other host), 0 bytes out, 7 back\n\
-             2030-01-01T00:00:02Z  deny     http  GET c.test:443/x                            default      1\n\
-             2030-01-01T00:00:03Z  deny     http  GET c.test:443/x (or PUT, /y, by a header)  default      1\n\
-             2030-01-01T00:00:04Z  allow    tcp   d.test:443                                  default      1      \
+            "TIME                      VERDICT  WHAT  WHERE                                       WHY          TIMES  OUTCOME\n\
+             2030-01-01T00:00:00.000Z  deny     dns   a.test                                      default      3\n\
+             2030-01-01T00:00:01.000Z  allow    tcp   b.test:443                                  rule *.test  1      \
+             cut (what was sent is for another host), 0 bytes out, 7 back\n\
+             2030-01-01T00:00:02.000Z  deny     http  GET c.test:443/x                            default      1\n\
+             2030-01-01T00:00:03.000Z  deny     http  GET c.test:443/x (or PUT, /y, by a header)  default      1\n\
+             2030-01-01T00:00:04.000Z  allow    tcp   d.test:443                                  default      1      \
              unverified, 9 bytes out, 7 back"
         );
     }

@@ -117,7 +117,7 @@ mod tests {
              operator may name it in allow-private, or a rule may allow the address)\n\
              osb: the network refused: [2001:db8::7]:443 (rule ::/0)\n\
              osb: the network refused: PUT b.test:443/ [1mx (no rule allows it)\n\
-             osb: the network refused: c.test:443 (other host)\n"
+             osb: the network refused: c.test:443 (what was sent is for another host)\n"
         );
     }
 

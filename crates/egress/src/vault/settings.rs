@@ -105,6 +105,15 @@ impl RawVault {
         })
     }
 
+    /// Those that it offers of which there is none: nobody can refer to them.
+    pub fn unset(&self, offered: &BTreeMap<String, SecretString>) -> Vec<String> {
+        let is_set = |pattern: &&String| {
+            let one = Self { env: vec![(*pattern).clone()], ..Self::default() };
+            offered.keys().any(|variable| one.offers(variable))
+        };
+        self.env.iter().filter(|pattern| !is_set(pattern)).cloned().collect()
+    }
+
     /// Checks what was written. `variable` reads the server's environment, `offered` are the
     /// variables of it that credentials may refer to, and `extra` vouches for the store.
     pub fn check(

@@ -93,7 +93,10 @@ impl Sources {
                 // Whether a variable is there or only not allowed is nobody's business.
                 let known = self.variables.contains_key(&name);
                 known.then(|| Source::Env(name.clone())).ok_or_else(|| {
-                    format!("the operator of this server offers no variable {name:?}")
+                    format!(
+                        "the operator of this server offers no variable {name:?}, or it was not \
+                         set when the server started"
+                    )
                 })
             }
             (SourceType::File, None, None, Some(path), None) => {
