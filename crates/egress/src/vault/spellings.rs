@@ -201,9 +201,9 @@ impl Spellings {
             }
             let from = alike.start;
             self.narrow(&mut alike, depth, next);
-            if alike.start > from {
-                found = self.ended(from..alike.start, depth, next, &before).or(found);
-            }
+            // Also if none is before what was read: time would tell on which side of it the first is.
+            let ends = from..alike.start.max(from + 1);
+            found = self.ended(ends, depth, next, &before).or(found);
             if alike.is_empty() {
                 return found;
             }
