@@ -1,6 +1,6 @@
 //! Changes to a policy, as clients ask for them.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, hash::Hash};
 
 use osb_api::lifecycle::{NetworkPolicy, NetworkRule};
 
@@ -24,13 +24,13 @@ pub fn merge(policy: &NetworkPolicy, incoming: &[NetworkRule]) -> NetworkPolicy 
 /// Puts the rules of `incoming` in front and keeps the others, but for those that say something of
 /// the very same. Its default, if it has one, takes the place of the other.
 pub fn add(policy: &NetworkPolicy, incoming: NetworkPolicy) -> NetworkPolicy {
-    let is_said = |old: &NetworkRule| {
-        incoming.egress.iter().any(|new| {
-            key(&new.target) == key(&old.target)
-                && (&new.ports, &new.methods, &new.paths) == (&old.ports, &old.methods, &old.paths)
-        })
-    };
-    let kept: Vec<_> = policy.egress.iter().filter(|rule| !is_said(rule)).cloned().collect();
+    fn scope(rule: &NetworkRule) -> impl Hash + Eq {
+        (key(&rule.target), &rule.ports, &rule.methods, &rule.paths)
+    }
+    let said: HashSet<_> = incoming.egress.iter().map(scope).collect();
+    let kept = policy.egress.iter().filter(|rule| !said.contains(&scope(rule)));
+    let kept: Vec<_> = kept.cloned().collect();
+    drop(said);
     NetworkPolicy {
         default_action: incoming.default_action.or(policy.default_action),
         egress: incoming.egress.into_iter().chain(kept).collect(),
