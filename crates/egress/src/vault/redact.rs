@@ -87,13 +87,13 @@ impl Redactor {
         redacted(&self.secrets, text, work).unwrap_or_else(|| Cow::Owned(REDACTED.to_vec()))
     }
 
-    /// What the body of an answer with these headers goes through, if it has one. What is compressed
-    /// does, too: a server may say so of what is not.
+    /// What the body of an answer with these headers goes through. What is compressed does, too: a
+    /// server may say so of what is not. And what is said to be empty: trailers follow it.
     /// The length it was announced with is then no longer among them, as [`Armed::request`] says.
     ///
     /// [`Armed::request`]: super::Armed::request
     pub fn body(&self, headers: &mut HeaderMap) -> Option<Rewrite> {
-        if self.secrets.is_empty() || armed::length(headers) == Some(0) {
+        if self.secrets.is_empty() {
             return None;
         }
         let length = armed::take_length(headers);

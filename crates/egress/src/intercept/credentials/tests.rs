@@ -77,6 +77,18 @@ async fn a_secret_is_not_in_what_is_said_beside_the_status() {
 }
 
 #[tokio::test]
+async fn a_secret_is_not_in_what_follows_an_answer_that_is_said_to_be_empty() {
+    let (_, finish) = credentials().treat(post(0, full(Vec::new()))).await.unwrap();
+    let mut trailers = HeaderMap::new();
+    trailers.insert("x-echo", "hunter2".parse().unwrap());
+    let frames = futures_util::stream::iter([Ok::<_, BoxError>(Frame::trailers(trailers))]);
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+    response.headers_mut().insert(header::CONTENT_LENGTH, 0.into());
+    let body = finish(response).into_body().collect().await.unwrap();
+    assert_eq!(body.trailers().unwrap().get("x-echo").unwrap(), "[REDACTED]");
+}
+
+#[tokio::test]
 async fn a_secret_is_taken_out_wherever_its_host_says_it() {
     let request = Request::get("/unbound").header(header::ACCEPT_ENCODING, "gzip");
     let request = request.body(full(Vec::new())).unwrap();
