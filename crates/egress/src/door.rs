@@ -98,8 +98,7 @@ impl Door {
             log: Mutex::default(),
             watchers: OnceLock::new(),
             closed: CancellationToken::new(),
-            // Each takes much more than what it passes on: a thousand at once would be felt by others.
-            arrivals: Bucket::new(arrivals, (arrivals / 5.0).max(1.0)),
+            arrivals: Bucket::new(arrivals, arrivals * 2.0),
             datagrams: Bucket::new(Self::DATAGRAMS.0, Self::DATAGRAMS.1),
             questions: Bucket::new(Self::QUESTIONS.0, Self::QUESTIONS.1),
             strange_names: Bucket::new(Self::STRANGE_NAMES.0, Self::STRANGE_NAMES.1),
