@@ -83,8 +83,9 @@ pub(crate) trait Connect: Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Reached {
     pub(crate) stream: TcpStream,
-    /// Its place among all connections, unless it shares that of the client's.
-    pub(crate) place: Option<Place>,
+    /// What it keeps as long as it is open: its mark, and a place among all connections, unless it
+    /// shares that of the client's.
+    pub(crate) kept: (Arc<()>, Option<Place>),
 }
 
 /// The answer to a request that is not passed on.

@@ -112,7 +112,12 @@ pub(crate) async fn serve(
             return (None, Ending::Done);
         }
     };
-    let hosts = Arc::new(Hosts { way, passage: passage.clone(), at: OnceLock::new() });
+    let hosts = Arc::new(Hosts {
+        way,
+        passage: passage.clone(),
+        at: OnceLock::new(),
+        open: Arc::default(),
+    });
     let vault = insight.vault.clone();
     let noted = passage.clone();
     let told = Arc::new(move |asked, ruling| noted.note(Protocol::Credential, asked, ruling));
@@ -145,20 +150,22 @@ struct Hosts {
     passage: Arc<Passage>,
     /// Where the first one went.
     at: OnceLock<SocketAddr>,
+    /// Each that is open has a copy.
+    open: Arc<()>,
 }
 
 #[async_trait]
 impl Connect for Hosts {
     async fn connect(&self) -> io::Result<Reached> {
         let changed = || io::Error::new(io::ErrorKind::PermissionDenied, "the policy has changed");
-        // The first one shares the place of the client's. The host decides how many more there are.
-        let place = match self.at.get() {
-            Some(_) => {
-                let place = self.passage.door().house.places.spare();
-                Some(place.ok_or_else(|| io::Error::other("too many connections are open"))?)
-            }
-            None => None,
+        // One at a time shares the place of the client's. The host decides how many more there are.
+        let place = if Arc::strong_count(&self.open) > 1 {
+            let place = self.passage.door().house.places.spare();
+            Some(place.ok_or_else(|| io::Error::other("too many connections are open"))?)
+        } else {
+            None
         };
+        let kept = (Arc::clone(&self.open), place);
         let dialled = self.way.dial(|at| self.passage.may_reach(at)).await;
         let (stream, at) = dialled.map_err(|undialled| match undialled {
             Undialled::Denied(_) => changed(),
@@ -169,7 +176,7 @@ impl Connect for Hosts {
             return Err(changed());
         }
         self.at.get_or_init(|| at);
-        Ok(Reached { stream, place })
+        Ok(Reached { stream, kept })
     }
 }
 
@@ -268,7 +275,7 @@ mod tests {
         let target = Target::Name(Name::parse("a.test").unwrap());
         let passage = Arc::new(Passage::enter(&house.door, &target, port).unwrap());
         let way = Way::find(&house.door, &target, port).await.unwrap();
-        let hosts = Hosts { way, passage, at: OnceLock::new() };
+        let hosts = Hosts { way, passage, at: OnceLock::new(), open: Arc::default() };
         hosts.connect().await.unwrap();
         listener.accept().await.unwrap();
         assert!(house.egress.set_policy(house.door.id, only(&["b.test", LOOPBACK])));

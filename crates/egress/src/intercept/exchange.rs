@@ -172,7 +172,6 @@ impl Exchange {
 
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let agreed = switched.then(|| hyper::upgrade::on(&mut response));
-        let protocol = response.headers().get(header::UPGRADE).cloned();
         clean(response.headers_mut());
         let mut response = finish(response);
         match (upgrade, agreed) {
@@ -180,9 +179,10 @@ impl Exchange {
                 response
                     .headers_mut()
                     .insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-                if let Some(protocol) = protocol {
-                    response.headers_mut().insert(header::UPGRADE, protocol);
-                }
+                // Nothing else was asked for, and what the host says here was not looked through.
+                response
+                    .headers_mut()
+                    .insert(header::UPGRADE, HeaderValue::from_static("websocket"));
                 *self.tunnel() = Some((upgrade, agreed));
             }
             (None, Some(_)) => {

@@ -23,7 +23,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{Body, BoxError};
+use super::{Body, BoxError, Reached};
 use crate::limits::Place;
 
 /// What is read from a host until others have their turn.
@@ -87,15 +87,15 @@ impl Leash {
 /// The connection to a host on a [`Leash`].
 pub(super) struct Leashed {
     stream: TcpStream,
-    _place: Option<Place>,
+    _kept: (Arc<()>, Option<Place>),
     leash: Arc<Leash>,
     /// What was read since others had their turn.
     read: usize,
 }
 
 impl Leashed {
-    pub(super) fn new(stream: TcpStream, place: Option<Place>, leash: Arc<Leash>) -> Self {
-        Self { stream, _place: place, leash, read: 0 }
+    pub(super) fn new(Reached { stream, kept }: Reached, leash: Arc<Leash>) -> Self {
+        Self { stream, _kept: kept, leash, read: 0 }
     }
 }
 

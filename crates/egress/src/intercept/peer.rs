@@ -132,9 +132,8 @@ impl Peer {
     }
 
     async fn speak(&self, to: Reached) -> io::Result<(Protocol, Line)> {
-        let Reached { stream, place } = to;
         let leash = Arc::new(Leash::new());
-        let stream = Leashed::new(stream, place, Arc::clone(&leash));
+        let stream = Leashed::new(to, Arc::clone(&leash));
         let Some(config) = &self.config else {
             return self.http1(stream, leash).await.map(|line| (Protocol::Http1, line));
         };

@@ -64,7 +64,7 @@ impl Connect for To {
     async fn connect(&self) -> io::Result<Reached> {
         self.1.fetch_add(1, Ordering::Relaxed);
         let address = *self.0.lock().unwrap();
-        Ok(Reached { stream: TcpStream::connect(address).await?, place: None })
+        Ok(Reached { stream: TcpStream::connect(address).await?, kept: Default::default() })
     }
 }
 
