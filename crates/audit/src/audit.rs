@@ -21,6 +21,9 @@ pub trait Entry: Serialize + Send + 'static {
     fn kind(&self) -> &'static str;
     /// Of whose share it takes: much of one hides nothing of another.
     fn share(&self) -> &'static str;
+    /// What it is about, as a hash. The first about something is written down even if the share is
+    /// used up.
+    fn about(&self) -> u64;
 }
 
 /// Where everybody has things written down.

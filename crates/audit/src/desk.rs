@@ -160,7 +160,7 @@ impl<E: Entry> Desk<E> {
         }
         let shares = &mut inbox.sandboxes.entry(sandbox).or_default().shares;
         let share = shares.entry(entry.share()).or_insert_with(|| Share::new(now));
-        let is_news = match share.take(now) {
+        let is_news = match share.take(now, entry.about()) {
             Taken::Yes => inbox.push(sandbox, Item::Entry(entry)),
             Taken::No => {
                 self.counters.too_many.fetch_add(1, Relaxed);

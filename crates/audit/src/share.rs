@@ -1,4 +1,7 @@
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 /// How many lines about one thing a sandbox may have written down: so many at once, and so many a
 /// second.
@@ -10,6 +13,8 @@ pub(crate) struct Share {
     pub(crate) waiting: usize,
     /// How many were not, and nobody was told yet.
     pub(crate) missed: u64,
+    /// What there were lines about.
+    known: HashSet<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,21 +28,27 @@ impl Share {
     const RATE: f64 = 5.0;
     /// A disk that is slow does not fill the memory.
     const WAITING: usize = 512;
+    /// About how much there may be a line although all of them are used up.
+    const KNOWN: usize = 256;
 
     pub(crate) fn new(now: Instant) -> Self {
-        Self { left: Self::BURST, since: now, waiting: 0, missed: 0 }
+        Self { left: Self::BURST, since: now, waiting: 0, missed: 0, known: HashSet::new() }
     }
 
     /// Takes a line, or counts it as missed.
-    pub(crate) fn take(&mut self, now: Instant) -> Taken {
+    pub(crate) fn take(&mut self, now: Instant, about: u64) -> Taken {
         let passed = now.saturating_duration_since(self.since);
         self.left = (self.left + passed.as_secs_f64() * Self::RATE).min(Self::BURST);
         self.since = now;
-        if self.left < 1.0 || self.waiting >= Self::WAITING {
+        let is_first = self.known.len() < Self::KNOWN && self.known.insert(about);
+        let is_in_reach = self.left >= 1.0 && self.waiting < Self::WAITING;
+        if !is_in_reach && !is_first {
             self.missed += 1;
             return Taken::No;
         }
-        self.left -= 1.0;
+        if is_in_reach {
+            self.left -= 1.0;
+        }
         self.waiting += 1;
         Taken::Yes
     }
@@ -54,7 +65,7 @@ mod tests {
     use super::*;
 
     fn take(share: &mut Share, now: Instant, times: usize) -> usize {
-        let taken = (0..times).filter(|_| share.take(now) == Taken::Yes).count();
+        let taken = (0..times).filter(|_| share.take(now, 0) == Taken::Yes).count();
         share.waiting = 0;
         taken
     }
@@ -71,6 +82,20 @@ mod tests {
         share.missed = 0;
         assert!(!share.is_whole(later));
         assert!(share.is_whole(later + Duration::from_secs(400)));
+    }
+
+    #[test]
+    fn the_first_about_something_is_written_although_there_is_much_about_something_else() {
+        let start = Instant::now();
+        let mut share = Share::new(start);
+        take(&mut share, start, 600);
+        let taken = [1, 1, 2].map(|about| share.take(start, about));
+        assert_eq!(taken, [Taken::Yes, Taken::Yes, Taken::Yes]);
+        while share.take(start, 0) == Taken::Yes {}
+        let taken = [1, 3, 3].map(|about| share.take(start, about));
+        assert_eq!(taken, [Taken::No, Taken::Yes, Taken::No]);
+        let firsts = (4..1000).filter(|about| share.take(start, *about) == Taken::Yes).count();
+        assert_eq!(firsts, Share::KNOWN - 4);
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! What sandboxes tried in the network and which credentials they used, written down.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use osb_api::SandboxId;
 use osb_audit::{Audit, Counts, Entry, Keep};
 use osb_core::Memory;
-use osb_egress::{Decision, Protocol, Verdict, Witness};
+use osb_egress::{Attempt, Decision, Protocol, Verdict, Witness};
 use osb_sys::fs::PathError;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -122,6 +127,16 @@ impl Entry for Seen {
             (Protocol::Credential, Verdict::Allow) => "credential-used",
             (Protocol::Credential, Verdict::Deny) => "credential-withheld",
         }
+    }
+
+    /// Whom it is for, and whether it is the end of it, which tells of bytes.
+    fn about(&self) -> u64 {
+        let Attempt { name, address, port, .. } = &self.0.what;
+        // Addresses of a name come and go.
+        let address = address.filter(|_| name.is_none());
+        let mut hasher = DefaultHasher::new();
+        (name, address, port, self.0.end.is_some()).hash(&mut hasher);
+        hasher.finish()
     }
 }
 

@@ -24,6 +24,10 @@ impl Entry for Said {
     fn share(&self) -> &'static str {
         self.kind
     }
+
+    fn about(&self) -> u64 {
+        0
+    }
 }
 
 fn said(text: &str) -> Said {
