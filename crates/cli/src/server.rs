@@ -278,15 +278,16 @@ mod tests {
         assert!(matches!(parse("[native]\ndefault-disk = 'all'"), Err(Failure::Usage(_))));
     }
 
+    /// What the server makes of a configuration file.
+    fn start(text: &str) -> Result<(Config, Vec<String>), Failure> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        osb_sys::fs::write(file.path(), text).unwrap();
+        let args = args(&["--config", file.path().to_str().unwrap()]);
+        settings(&args, &Environment::default(), User::Root)
+    }
+
     #[test]
     fn what_sandboxes_reach_is_checked_at_the_start() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("osb.toml");
-        let start = |text: &str| {
-            osb_sys::fs::write(&file, text).unwrap();
-            let args = args(&["--config", file.to_str().unwrap()]);
-            settings(&args, &Environment::default(), User::Root)
-        };
         assert!(start("[egress]\ndefault = 'deny'\nallow = ['*.example.com']\n").is_ok());
         for text in ["[egress]\nallow = ['http://x']", "[egress]\ndefalt = 'deny'"] {
             assert!(matches!(start(text), Err(Failure::Usage(_))), "{text:?} was accepted");
@@ -295,13 +296,6 @@ mod tests {
 
     #[test]
     fn how_much_is_kept_of_what_sandboxes_did_is_checked_at_the_start() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("osb.toml");
-        let start = |text: &str| {
-            osb_sys::fs::write(&file, text).unwrap();
-            let args = args(&["--config", file.to_str().unwrap()]);
-            settings(&args, &Environment::default(), User::Root)
-        };
         let (config, _) = start("[audit]\nkeep-days = 7\nkeep-disk = '2Gi'").unwrap();
         assert_eq!(config.audit.bytes, 2 << 30);
         for text in ["[audit]\nkeep-days = 0", "[audit]\nkeep-disk = 'little'", "[audit]\nx = 1"] {
