@@ -36,6 +36,8 @@ struct Inbox<E> {
 struct Waiting<E> {
     items: VecDeque<Item<E>>,
     shares: HashMap<&'static str, Share>,
+    /// Whether the last line is yet to be written, since it could not be.
+    is_over: bool,
 }
 
 #[derive(Debug)]
@@ -130,21 +132,6 @@ impl<E> Desk<E> {
         }
     }
 
-    /// Counts what could not be written, to be told of once that is possible again.
-    pub(crate) fn give_back(&self, sandbox: SandboxId, missed: Vec<Missed>) {
-        let now = Instant::now();
-        let mut inbox = self.inbox();
-        // Whoever ends writes no more.
-        if inbox.is_closed || inbox.sandboxes.len() >= Self::REMEMBERED {
-            return;
-        }
-        let shares = &mut inbox.sandboxes.entry(sandbox).or_default().shares;
-        for Missed { of, count } in missed {
-            shares.entry(of).or_insert_with(|| Share::new(now)).missed += count;
-        }
-        inbox.missing_since.get_or_insert(now);
-    }
-
     fn inbox(&self) -> MutexGuard<'_, Inbox<E>> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -174,6 +161,22 @@ impl<E: Entry> Desk<E> {
             self.arrived.notify_one();
         }
     }
+
+    /// Counts what could not be written, to be told of once that is possible again.
+    pub(crate) fn give_back(&self, sandbox: SandboxId, items: &VecDeque<Item<E>>) {
+        let now = Instant::now();
+        let mut inbox = self.inbox();
+        // Whoever ends writes no more.
+        if inbox.is_closed || inbox.sandboxes.len() >= Self::REMEMBERED {
+            return;
+        }
+        let waiting = inbox.sandboxes.entry(sandbox).or_default();
+        waiting.is_over |= items.iter().any(Item::is_last);
+        for Missed { of, count } in items.iter().filter_map(Item::as_missed) {
+            waiting.shares.entry(of).or_insert_with(|| Share::new(now)).missed += count;
+        }
+        inbox.missing_since.get_or_insert(now);
+    }
 }
 
 impl<E> Inbox<E> {
@@ -195,8 +198,12 @@ impl<E> Inbox<E> {
             count: std::mem::take(&mut share.missed),
         };
         let missed: Vec<_> = waiting.shares.iter_mut().map(missed).collect();
+        let is_over = std::mem::take(&mut waiting.is_over);
         for missed in missed.into_iter().filter(|missed| missed.count > 0) {
             self.push(sandbox, Item::Missed(missed));
+        }
+        if is_over {
+            self.push(sandbox, Item::Finished);
         }
     }
 
@@ -218,19 +225,32 @@ impl<E> Item<E> {
     }
 }
 
+impl<E: Entry> Item<E> {
+    /// The same, if it is not written.
+    fn as_missed(&self) -> Option<Missed> {
+        match self {
+            Self::Entry(entry) => Some(Missed { of: entry.share(), count: 1 }),
+            Self::Missed(missed) => Some(*missed),
+            Self::Finished => None,
+        }
+    }
+}
+
 impl<E> Waiting<E> {
+    /// Whether something could not be written that is yet to be told of.
     fn is_missing(&self) -> bool {
-        self.shares.values().any(|share| share.missed > 0)
+        self.is_over || self.shares.values().any(|share| share.missed > 0)
     }
 
     /// Whether it is as if the sandbox had never done anything.
     fn is_as_new(&self, now: Instant) -> bool {
-        self.items.is_empty() && self.shares.values().all(|share| share.is_whole(now))
+        let is_silent = self.items.is_empty() && !self.is_over;
+        is_silent && self.shares.values().all(|share| share.is_whole(now))
     }
 }
 
 impl<E> Default for Waiting<E> {
     fn default() -> Self {
-        Self { items: VecDeque::new(), shares: HashMap::new() }
+        Self { items: VecDeque::new(), shares: HashMap::new(), is_over: false }
     }
 }

@@ -12,7 +12,7 @@ use osb_sys::fs::PathError;
 use crate::{
     Entry, Keep,
     book::{self, Book},
-    desk::{Desk, Item, Missed, Next},
+    desk::{Desk, Item, Next},
 };
 
 /// The thread that writes.
@@ -83,7 +83,7 @@ impl Writer {
                 }
                 // Whatever there is of it now is read before it is gone on with.
                 self.books.remove(&sandbox);
-                desk.give_back(sandbox, items.iter().filter_map(Item::as_missed).collect());
+                desk.give_back(sandbox, items);
             }
         }
     }
@@ -97,7 +97,9 @@ impl Writer {
         let is_over = items.iter().any(Item::is_last);
         let mut book = match self.books.entry(sandbox) {
             hash_map::Entry::Occupied(known) => known,
-            hash_map::Entry::Vacant(_) if is_over && items.len() == 1 && !directory.exists() => {
+            hash_map::Entry::Vacant(_)
+                if items.iter().all(Item::is_last) && !directory.exists() =>
+            {
                 return Ok(());
             }
             hash_map::Entry::Vacant(place) => place.insert_entry(Book::open(directory, sandbox)?),
@@ -125,16 +127,5 @@ impl Writer {
             tracing::info!(sandbox_id = %sandbox, entries, %hash, "its audit book is finished");
         }
         Ok(())
-    }
-}
-
-impl<E: Entry> Item<E> {
-    /// The same, if it is not written.
-    fn as_missed(&self) -> Option<Missed> {
-        match self {
-            Self::Entry(entry) => Some(Missed { of: entry.share(), count: 1 }),
-            Self::Missed(missed) => Some(*missed),
-            Self::Finished => None,
-        }
     }
 }

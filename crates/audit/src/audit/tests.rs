@@ -288,6 +288,23 @@ fn what_cannot_be_written_is_counted_and_told_of_later() {
 }
 
 #[test]
+fn a_book_that_could_not_be_finished_is_finished_later() {
+    let library = Library::new();
+    library.write(&["one"]);
+    let audit = library.start();
+    let aside = library.path().join("aside");
+    fs::rename(library.book(), &aside).unwrap();
+    fs::write(library.book(), "").unwrap();
+    audit.note(library.sandbox, said("lost"));
+    audit.finish(library.sandbox);
+    wait_for(|| audit.counts().failed == 1);
+    fs::remove_file(library.book()).unwrap();
+    fs::rename(&aside, library.book()).unwrap();
+    wait_for(|| library.verify().unwrap().is_finished);
+    assert_eq!(library.kinds(), ["begun", "said", "missed", "finished"]);
+}
+
+#[test]
 fn a_long_book_has_many_files_and_the_largest_loses_first() {
     let library = Library::new();
     let other = SandboxId::random();
