@@ -1,5 +1,5 @@
 use std::{
-    collections::VecDeque,
+    collections::{BinaryHeap, VecDeque},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -7,7 +7,7 @@ use std::{
 use jiff::Timestamp;
 use osb_sys::fs::{self, PathError};
 
-use crate::book::volumes;
+use crate::{book::volumes, read::books as books_below};
 
 /// How much is kept of all sandboxes together, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,15 +22,17 @@ impl Default for Keep {
     }
 }
 
-/// The files of a book that may go, the oldest first.
+/// What of a book may go. Of two the larger one comes first.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct OldBook {
     bytes: u64,
+    /// The oldest first.
     files: VecDeque<(PathBuf, u64)>,
 }
 
 impl Keep {
     /// Removes what is too old, and what is too much: whoever has most loses first, so that nobody
-    /// makes others forgotten.
+    /// makes others forgotten. What cannot be looked at or removed stays, and keeps nothing else.
     pub(crate) fn enforce(
         self,
         directory: &Path,
@@ -38,33 +40,54 @@ impl Keep {
         is_in_use: impl Fn(&Path) -> bool,
     ) -> Result<(), PathError> {
         let oldest = SystemTime::from(now).checked_sub(self.age);
-        let mut books = Vec::new();
-        for name in fs::names(directory)? {
-            let mut book = OldBook { bytes: 0, files: VecDeque::new() };
-            for (_, path) in volumes(&directory.join(name))? {
-                let Some((changed, bytes)) = fs::changed(&path)? else { continue };
-                let is_free = !is_in_use(&path);
-                if is_free && oldest.is_some_and(|oldest| changed < oldest) {
-                    remove(&path)?;
-                    continue;
-                }
-                book.bytes += bytes;
-                if is_free {
-                    book.files.push_back((path, bytes));
-                }
+        let is_old = |changed| oldest.is_some_and(|oldest| changed < oldest);
+        let mut done = Ok(());
+        let mut books = BinaryHeap::new();
+        for sandbox in books_below(directory)? {
+            match OldBook::look(&directory.join(sandbox.to_string()), is_old, &is_in_use) {
+                Ok(book) => books.push(book),
+                Err(error) => done = Err(error),
             }
-            books.push(book);
         }
         let mut bytes: u64 = books.iter().map(|book| book.bytes).sum();
-        while bytes > self.bytes {
-            let free = books.iter_mut().filter(|book| !book.files.is_empty());
-            let Some(largest) = free.max_by_key(|book| book.bytes) else { break };
-            let Some((path, length)) = largest.files.pop_front() else { break };
-            remove(&path)?;
+        while bytes > self.bytes
+            && let Some(mut largest) = books.pop()
+        {
+            let Some((path, length)) = largest.files.pop_front() else { continue };
+            if let Err(error) = remove(&path) {
+                // Nothing goes that came after it: the chain would be broken there.
+                done = Err(error);
+                continue;
+            }
             largest.bytes -= length;
             bytes -= length;
+            books.push(largest);
         }
-        Ok(())
+        done
+    }
+}
+
+impl OldBook {
+    /// Removes what is too old of a book, and tells what else there is.
+    fn look(
+        directory: &Path,
+        is_old: impl Fn(SystemTime) -> bool,
+        is_in_use: impl Fn(&Path) -> bool,
+    ) -> Result<Self, PathError> {
+        let mut book = Self { bytes: 0, files: VecDeque::new() };
+        for (_, path) in volumes(directory)? {
+            let Some((changed, bytes)) = fs::changed(&path)? else { continue };
+            let is_free = !is_in_use(&path);
+            if is_free && is_old(changed) {
+                remove(&path)?;
+                continue;
+            }
+            book.bytes += bytes;
+            if is_free {
+                book.files.push_back((path, bytes));
+            }
+        }
+        Ok(book)
     }
 }
 

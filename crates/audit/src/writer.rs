@@ -1,6 +1,6 @@
 use std::{
-    collections::{HashMap, VecDeque, hash_map},
-    path::PathBuf,
+    collections::{HashMap, HashSet, VecDeque, hash_map},
+    path::{Path, PathBuf},
     sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
@@ -45,9 +45,9 @@ impl Writer {
         loop {
             if looked.is_none_or(|looked| looked.elapsed() >= Self::LOOK) {
                 looked = Some(Instant::now());
-                let kept = self.keep.enforce(&self.directory, SystemClock.now(), |path| {
-                    self.books.values().any(|book| book.path() == path)
-                });
+                let in_use: HashSet<&Path> = self.books.values().map(Book::path).collect();
+                let is_in_use = |path: &Path| in_use.contains(path);
+                let kept = self.keep.enforce(&self.directory, SystemClock.now(), is_in_use);
                 if let Err(error) = kept {
                     let error = Chain(&error).to_string();
                     tracing::warn!(error, "cannot throw away old audit files");

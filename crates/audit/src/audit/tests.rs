@@ -305,6 +305,18 @@ fn a_book_that_could_not_be_finished_is_finished_later() {
 }
 
 #[test]
+fn what_is_no_book_or_cannot_be_read_keeps_nothing_else_from_being_thrown_away() {
+    let library = Library::new();
+    library.write(&["one"]);
+    fs::write(library.path().join("notes"), "").unwrap();
+    fs::write(library.path().join(SandboxId::random().to_string()), "").unwrap();
+    let keep = Keep { age: Duration::ZERO, ..Keep::default() };
+    Audit::<Said>::start(library.path(), keep).unwrap().close();
+    assert!(!library.book().exists());
+    assert_eq!(fs::count_entries(library.path()).unwrap(), 2);
+}
+
+#[test]
 fn a_long_book_has_many_files_and_the_largest_loses_first() {
     let library = Library::new();
     let other = SandboxId::random();
