@@ -209,6 +209,12 @@ impl Passage {
         self.tether.cut.cancelled().await;
     }
 
+    /// Why that is so; if nobody said it, the sandbox is gone.
+    pub(crate) fn why_cut(&self) -> Ruling {
+        let gone = || Ruling { verdict: Verdict::Deny, by: By::Default };
+        self.tether.why.get().cloned().unwrap_or_else(gone)
+    }
+
     pub(crate) fn is_cut(&self) -> bool {
         self.tether.cut.is_cancelled()
     }

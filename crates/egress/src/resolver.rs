@@ -39,11 +39,14 @@ const LONGEST_BELOW: usize = 100;
 
 /// Answers a question of a sandbox; `None` if it is none.
 pub(crate) async fn answer(door: &Door, question: &[u8]) -> Option<Answer> {
+    let query = Query::read(question);
     // Who asks too often hears nothing, and asks again later.
-    let is_too_often = door.questions.take(1.0).is_err();
-    let query = match Query::read(question) {
+    if door.questions.take(1.0).is_err() {
+        note(door, query.as_ref().ok().and_then(|query| query.name.as_ref()), too_many());
+        return None;
+    }
+    let query = match query {
         Ok(query) => query,
-        Err(_) if is_too_often => return None,
         Err(bad) => {
             note(door, None, denied());
             return match bad {
@@ -52,10 +55,6 @@ pub(crate) async fn answer(door: &Door, question: &[u8]) -> Option<Answer> {
             };
         }
     };
-    if is_too_often {
-        note(door, query.name.as_ref(), too_many());
-        return None;
-    }
     let bytes = answer_query(door, &query).await;
     Some(Answer { query: Some(query), bytes })
 }
@@ -155,7 +154,8 @@ fn denied() -> Ruling {
     Ruling { verdict: Verdict::Deny, by: By::Default }
 }
 
-fn note(door: &Door, name: Option<&Name>, ruling: Ruling) {
+/// Writes down what was decided about a question.
+pub(crate) fn note(door: &Door, name: Option<&Name>, ruling: Ruling) {
     let what = Attempt {
         protocol: Protocol::Dns,
         name: name.cloned(),

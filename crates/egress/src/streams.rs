@@ -91,7 +91,10 @@ async fn pass(passage: Arc<Passage>, inside: TcpStream) {
     let (target, port) = (&passage.target, passage.port);
     let way = tokio::select! {
         way = Way::find(&door, target, port) => way,
-        () = passage.cut() => return reset_on_close(&inside),
+        () = passage.cut() => {
+            door.note(target.attempt(port), passage.why_cut());
+            return reset_on_close(&inside);
+        }
     };
     let way = match way {
         Ok(way) => way,
@@ -182,6 +185,7 @@ async fn answer(door: &Arc<Door>, mut stream: TcpStream) -> io::Result<()> {
     /// No question is longer.
     const LONGEST: usize = 4096;
     let (Ok(_asker), Some(_place)) = (door.askers.try_acquire(), door.house.places.take(0)) else {
+        resolver::note(door, None, too_many());
         reset_on_close(&stream);
         return Ok(());
     };
@@ -189,7 +193,8 @@ async fn answer(door: &Arc<Door>, mut stream: TcpStream) -> io::Result<()> {
         let question = timeout(SILENCE, async {
             let length = usize::from(stream.read_u16().await?);
             if length > LONGEST {
-                return Err(io::ErrorKind::InvalidData.into());
+                // It is not read, and written down like all that is no question.
+                return Ok(Vec::new());
             }
             let mut question = vec![0; length];
             stream.read_exact(&mut question).await?;

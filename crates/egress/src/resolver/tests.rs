@@ -120,4 +120,7 @@ async fn who_asks_too_often_hears_nothing_whatever_is_asked() {
     assert!(answer(&house.door, &malformed).await.is_some());
     while house.door.questions.take(1.0).is_ok() {}
     assert!(answer(&house.door, &malformed).await.is_none());
+    // But it is written down.
+    let by: Vec<_> = house.door.recent().into_iter().map(|decision| decision.ruling.by).collect();
+    assert_eq!(by, [By::Default, By::Limit]);
 }

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 use crate::{
-    Guarded, Protocol, Settings,
+    Egress, Guarded, Protocol, Resolvers, Settings,
     testing::{LOOPBACK, TestHouse, echo, only, policy, rest},
     upstream::tests::alias,
 };
@@ -323,8 +323,35 @@ async fn streams_on_which_nobody_asks_keep_no_one_from_asking() {
     }
     let mut surplus = house.connect(([9, 9, 9, 9], RESOLVER).into()).await;
     assert_eq!(rest(&mut surplus).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(house.door.recent()[0].ruling.by, By::Limit);
     // All of them are taken by now, and datagrams still find a turn.
     assert_eq!(house.door.asking.available_permits(), 64);
+}
+
+#[tokio::test]
+async fn what_is_too_long_for_a_question_is_not_read_and_is_written_down() {
+    let house = TestHouse::start(only(&["a.test"])).await;
+    let mut stream = house.connect(([9, 9, 9, 9], RESOLVER).into()).await;
+    stream.write_all(&u16::MAX.to_be_bytes()).await.unwrap();
+    assert_eq!(rest(&mut stream).await.unwrap(), b"");
+    let [decision] = house.door.recent().try_into().unwrap();
+    assert_eq!((decision.what.protocol, decision.ruling.by), (Protocol::Dns, By::Default));
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_before_its_host_is_known_is_written_down() {
+    let mut house = TestHouse::start(only(&[])).await;
+    let silent = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let resolvers = Resolvers::These(vec![silent.local_addr().unwrap()]);
+    house.egress = Egress::start(Settings { resolvers, ..Settings::default() }).unwrap();
+    house.door = house.egress.door_for_tests(SandboxId::random(), only(&["a.test"]), None);
+    let mut stream = house.connect(house.address("a.test", 80)).await;
+    silent.recv(&mut [0; 512]).await.unwrap();
+    assert!(house.egress.set_policy(house.door.id, only(&[])));
+    assert_eq!(rest(&mut stream).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    let [decision] = house.door.recent().try_into().unwrap();
+    assert_eq!(decision.what.name.unwrap().as_str(), "a.test");
+    assert_eq!(decision.ruling, Ruling { verdict: Verdict::Deny, by: By::Default });
 }
 
 #[tokio::test]
