@@ -39,6 +39,7 @@ mod view;
 mod volume;
 
 use std::{
+    ffi::OsString,
     fs::File,
     io::{self, Write},
     os::fd::AsFd as _,
@@ -136,8 +137,8 @@ fn main() -> ExitCode {
         Err(error) => {
             let error = with_tip(error);
             drop(error.print());
-            let words = std::env::args().skip(1);
-            return ExitCode::from(refusal(error.use_stderr(), &words.collect::<Vec<_>>()));
+            let words: Vec<_> = std::env::args_os().skip(1).collect();
+            return ExitCode::from(refusal(error.use_stderr(), &words));
         }
     };
     let role = cli.command.role();
@@ -156,11 +157,12 @@ fn main() -> ExitCode {
 
 /// What the process exits with that does not understand its words, or was only asked for help. The
 /// exit code of what stands in for a command in a sandbox is that command's, but for one.
-fn refusal(is_error: bool, words: &[String]) -> u8 {
-    let words: Vec<_> = words.iter().map(String::as_str).take(2).collect();
+fn refusal(is_error: bool, words: &[OsString]) -> u8 {
+    // What is no text is no word of ours.
+    let words: Vec<_> = words.iter().map(|word| word.to_str()).take(2).collect();
     match words.as_slice() {
         _ if !is_error => 0,
-        ["run", ..] | ["sandbox" | "sbx", "exec"] => ending::OWN_FAILURE,
+        [Some("run"), ..] | [Some("sandbox" | "sbx"), Some("exec")] => ending::OWN_FAILURE,
         _ => 2,
     }
 }
@@ -279,6 +281,8 @@ fn wait_for(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use clap::CommandFactory as _;
 
     use super::*;
@@ -311,13 +315,16 @@ mod tests {
     #[test]
     fn what_stands_in_for_a_command_fails_with_a_code_apart() {
         let code = |is_error, words: &str| {
-            refusal(is_error, &words.split(' ').map(str::to_owned).collect::<Vec<_>>())
+            refusal(is_error, &words.split(' ').map(OsString::from).collect::<Vec<_>>())
         };
         assert_eq!(code(true, "run --allow"), 125);
         assert_eq!(code(true, "sbx exec"), 125);
         assert_eq!(code(true, "sandbox ls x"), 2);
         assert_eq!(code(true, "egress set"), 2);
         assert_eq!(code(false, "run --help"), 0);
+        let no_text = OsString::from_vec(vec![0xff]);
+        assert_eq!(refusal(true, &["run".into(), no_text.clone()]), 125);
+        assert_eq!(refusal(true, &[no_text]), 2);
     }
 
     #[test]
