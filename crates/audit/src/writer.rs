@@ -22,14 +22,24 @@ pub(crate) struct Writer {
     keep: Keep,
     /// Where the books of those end who live. No file is open: there may be many.
     books: HashMap<SandboxId, Book>,
-    health: Health,
+    ill: Ill,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Health {
-    Well,
-    /// It was said that something could not be written, and is not said again.
-    Ill,
+/// Those whose books could not be written the last time. Of the first it is said, and of the others
+/// not, until there is none.
+#[derive(Debug, Default)]
+struct Ill(HashSet<SandboxId>);
+
+impl Ill {
+    /// Adds one, and answers whether it is the first.
+    fn falls(&mut self, sandbox: SandboxId) -> bool {
+        self.0.insert(sandbox) && self.0.len() == 1
+    }
+
+    /// Takes one out, and answers whether it was the last.
+    fn recovers(&mut self, sandbox: SandboxId) -> bool {
+        self.0.remove(&sandbox) && self.0.is_empty()
+    }
 }
 
 impl Writer {
@@ -37,7 +47,7 @@ impl Writer {
     const LOOK: Duration = Duration::from_mins(10);
 
     pub(crate) fn new(directory: PathBuf, keep: Keep) -> Self {
-        Self { directory, keep, books: HashMap::new(), health: Health::Well }
+        Self { directory, keep, books: HashMap::new(), ill: Ill::default() }
     }
 
     pub(crate) fn run<E: Entry>(&mut self, desk: &Desk<E>) {
@@ -63,21 +73,19 @@ impl Writer {
 
     fn turn<E: Entry>(&mut self, desk: &Desk<E>, sandbox: SandboxId, items: &VecDeque<Item<E>>) {
         let entries = items.iter().filter(|item| matches!(item, Item::Entry(_))).count() as u64;
-        match (self.write(sandbox, items), self.health) {
-            (Ok(()), health) => {
+        match self.write(sandbox, items) {
+            Ok(()) => {
                 desk.counters.written.fetch_add(entries, Relaxed);
-                if health == Health::Ill {
-                    self.health = Health::Well;
+                if self.ill.recovers(sandbox) {
                     tracing::info!("what sandboxes do is written down again");
                 }
             }
-            (Err(error), health) => {
+            Err(error) => {
                 desk.counters.failed.fetch_add(entries, Relaxed);
-                if health == Health::Well {
-                    self.health = Health::Ill;
+                if self.ill.falls(sandbox) {
                     let error = Chain(&error).to_string();
                     tracing::error!(
-                        %sandbox, error,
+                        sandbox_id = %sandbox, error,
                         "cannot write down what sandboxes do: it is counted, and they go on"
                     );
                 }
@@ -127,5 +135,20 @@ impl Writer {
             tracing::info!(sandbox_id = %sandbox, entries, %hash, "its audit book is finished");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_some_cannot_be_written_is_said_once_although_others_can() {
+        let (one, other, well) = (SandboxId::random(), SandboxId::random(), SandboxId::random());
+        let mut ill = Ill::default();
+        assert!(ill.falls(one));
+        assert!(!ill.recovers(well) && !ill.falls(one) && !ill.falls(other));
+        assert!(!ill.recovers(one));
+        assert!(ill.recovers(other) && !ill.recovers(other));
     }
 }
