@@ -118,7 +118,6 @@ impl<E> Desk<E> {
                 return Next::Never;
             }
             if now >= until {
-                inbox.sandboxes.retain(|_, waiting| !waiting.is_as_new(now));
                 return Next::Nothing;
             }
             let left = due.map_or(until, |due| due.min(until)) - now;
@@ -130,6 +129,12 @@ impl<E> Desk<E> {
                 inbox = self.inbox();
             }
         }
+    }
+
+    /// Forgets whoever has nothing to be written and whose shares are whole again, such as those who
+    /// are gone and of whom something came late.
+    pub(crate) fn forget(&self, now: Instant) {
+        self.inbox().sandboxes.retain(|_, waiting| !waiting.is_as_new(now));
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox<E>> {
@@ -252,5 +257,50 @@ impl<E> Waiting<E> {
 impl<E> Default for Waiting<E> {
     fn default() -> Self {
         Self { items: VecDeque::new(), shares: HashMap::new(), is_over: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[derive(Debug, Serialize)]
+    struct Late;
+
+    impl Entry for Late {
+        fn at(&self) -> Timestamp {
+            Timestamp::UNIX_EPOCH
+        }
+
+        fn kind(&self) -> &'static str {
+            "late"
+        }
+
+        fn share(&self) -> &'static str {
+            "late"
+        }
+
+        fn about(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn whoever_is_gone_is_forgotten_although_others_are_always_busy() {
+        let desk = Desk::default();
+        for _ in 0..100 {
+            let sandbox = SandboxId::random();
+            desk.finish(sandbox);
+            assert!(matches!(desk.next(Duration::ZERO), Next::Turn(..)));
+            desk.note(sandbox, Late);
+            assert!(matches!(desk.next(Duration::ZERO), Next::Turn(..)));
+        }
+        let (busy, now) = (SandboxId::random(), Instant::now());
+        desk.note(busy, Late);
+        assert_eq!(desk.inbox().sandboxes.len(), 101);
+        desk.forget(now + Duration::from_mins(10));
+        assert_eq!(desk.inbox().sandboxes.keys().collect::<Vec<_>>(), [&busy]);
     }
 }

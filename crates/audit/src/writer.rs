@@ -55,6 +55,7 @@ impl Writer {
         loop {
             if looked.is_none_or(|looked| looked.elapsed() >= Self::LOOK) {
                 looked = Some(Instant::now());
+                desk.forget(Instant::now());
                 let in_use: HashSet<&Path> = self.books.values().map(Book::path).collect();
                 let is_in_use = |path: &Path| in_use.contains(path);
                 let kept = self.keep.enforce(&self.directory, SystemClock.now(), is_in_use);
