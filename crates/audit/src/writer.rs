@@ -1,6 +1,6 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque, hash_map},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
@@ -13,6 +13,7 @@ use crate::{
     Entry, Keep,
     book::{self, Book},
     desk::{Desk, Item, Next},
+    keep::Round,
 };
 
 /// The thread that writes.
@@ -23,6 +24,8 @@ pub(crate) struct Writer {
     /// Where the books of those end who live. No file is open: there may be many.
     books: HashMap<SandboxId, Book>,
     ill: Ill,
+    /// Whether it is throwing away what is too old or too much.
+    round: Option<Round>,
 }
 
 /// Those whose books could not be written the last time. Of the first it is said, and of the others
@@ -45,9 +48,13 @@ impl Ill {
 impl Writer {
     /// How often it looks whether something is too old.
     const LOOK: Duration = Duration::from_mins(10);
+    /// For how long it throws away until those have their turn who have something to be written, and
+    /// for how long when nobody has any more.
+    const PART: Duration = Duration::from_millis(5);
+    const LAST: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(directory: PathBuf, keep: Keep) -> Self {
-        Self { directory, keep, books: HashMap::new(), ill: Ill::default() }
+        Self { directory, keep, books: HashMap::new(), ill: Ill::default(), round: None }
     }
 
     pub(crate) fn run<E: Entry>(&mut self, desk: &Desk<E>) {
@@ -56,18 +63,33 @@ impl Writer {
             if looked.is_none_or(|looked| looked.elapsed() >= Self::LOOK) {
                 looked = Some(Instant::now());
                 desk.forget(Instant::now());
-                let in_use: HashSet<&Path> = self.books.values().map(Book::path).collect();
-                let is_in_use = |path: &Path| in_use.contains(path);
-                let kept = self.keep.enforce(&self.directory, SystemClock.now(), is_in_use);
-                if let Err(error) = kept {
-                    let error = Chain(&error).to_string();
-                    tracing::warn!(error, "cannot throw away old audit files");
+                match self.keep.round(&self.directory, SystemClock.now()) {
+                    Ok(round) => self.round = Some(round),
+                    Err(error) => cannot_keep(&error),
                 }
             }
-            match desk.next(Self::LOOK) {
-                Next::Never => return,
+            self.throw_away(Self::PART);
+            let patience = if self.round.is_some() { Duration::ZERO } else { Self::LOOK };
+            match desk.next(patience) {
+                Next::Never => return self.throw_away(Self::LAST),
                 Next::Nothing => {}
                 Next::Turn(sandbox, items) => self.turn(desk, sandbox, &items),
+            }
+        }
+    }
+
+    /// Goes on to throw away what is too old or too much, for about as long as this.
+    fn throw_away(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        while let Some(round) = &mut self.round
+            && Instant::now() < until
+        {
+            let open = |sandbox: SandboxId| self.books.get(&sandbox).map(Book::path);
+            if round.step(|sandbox, path| open(sandbox) == Some(path)).is_continue() {
+                continue;
+            }
+            if let Some(error) = self.round.take().and_then(|round| round.failed) {
+                cannot_keep(&error);
             }
         }
     }
@@ -137,6 +159,11 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+fn cannot_keep(error: &PathError) {
+    let error = Chain(error).to_string();
+    tracing::warn!(error, "cannot throw away old audit files");
 }
 
 #[cfg(test)]
