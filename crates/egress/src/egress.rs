@@ -14,6 +14,7 @@ use rustix::process::{Resource, getrlimit};
 use tokio::{
     runtime::Handle,
     sync::broadcast::{self, error::RecvError},
+    time::timeout,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -161,7 +162,9 @@ impl Egress {
         if let Some(webhook) = house.settings.deny_webhook.clone() {
             let interceptor = house.interceptor.clone();
             let decisions = house.watchers.subscribe();
-            house.tasks.spawn(webhook.run(decisions, interceptor, house.counters.told.clone()));
+            // It never ends by itself.
+            let told = house.counters.told.clone();
+            TaskTracker::new().spawn(webhook.run(decisions, interceptor, told));
         }
         Ok(Self { house })
     }
@@ -214,6 +217,21 @@ impl Egress {
         let mut doors = self.house.doors.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(door) = doors.remove(&id) {
             door.close();
+        }
+    }
+
+    /// Ends everything of all sandboxes, and waits until it is written down how each connection ended.
+    pub async fn stop(&self) {
+        /// Nothing takes as long that is cut.
+        const PATIENCE: Duration = Duration::from_secs(5);
+        let doors =
+            std::mem::take(&mut *self.house.doors.write().unwrap_or_else(PoisonError::into_inner));
+        for door in doors.values() {
+            door.close();
+        }
+        self.house.tasks.close();
+        if timeout(PATIENCE, self.house.tasks.wait()).await.is_err() {
+            tracing::warn!("it is not known of all connections how they ended");
         }
     }
 

@@ -89,13 +89,14 @@ impl Reconciler {
         self.0.stop.clone().drop_guard()
     }
 
-    /// Stops driving; the sandboxes live on.
+    /// Stops driving, and all that leaves the sandboxes, which live on.
     pub(crate) async fn stop(&self) {
         self.0.stop.cancel();
         self.0.tasks.close();
         if tokio::time::timeout(LAST_STEP, self.0.tasks.wait()).await.is_err() {
             tracing::warn!("some sandboxes were still being changed when the server ended");
         }
+        self.0.outbound.egress.stop().await;
     }
 }
 

@@ -184,6 +184,30 @@ def test_a_server_that_was_killed_goes_on_where_it_was(
     ]
 
 
+HOLD = """
+import socket, time
+held = [socket.create_connection(("a.example.com", 443)) for _ in range(300)]
+time.sleep(600)
+"""
+
+
+def test_a_server_that_is_stopped_writes_down_how_every_connection_ended(
+    server: Server, sandbox: SandboxSync
+) -> None:
+    def streams() -> list[dict[str, Any]]:
+        decided = [entry["what"] or {} for entry in entries(server, sandbox.id)]
+        return [what for what in decided if what.get("protocol") == "tcp"]
+
+    run(sandbox, f"cat > /tmp/hold.py <<'END'\n{HOLD}\nEND")
+    run(sandbox, "setsid python3 /tmp/hold.py >/dev/null 2>&1 &")
+    wait_for("all are open", lambda: len(streams()) == 300)
+    server.stop()
+    ended = {stream["number"] for stream in streams() if "end" in stream}
+    assert ended == {stream["number"] for stream in streams()}
+    assert len(ended) == 300
+    server.start()
+
+
 def test_a_sandbox_that_is_gone_has_a_book_that_is_finished(
     server: Server, sandbox: SandboxSync
 ) -> None:

@@ -469,6 +469,22 @@ async fn the_resolver_does_not_wait_for_long_for_a_question() {
 }
 
 #[tokio::test]
+async fn when_all_is_stopped_it_is_written_down_how_each_connection_ended() {
+    let house = TestHouse::start(only(&["a.test", LOOPBACK])).await;
+    let port = echo("hello").await;
+    let mut streams = Vec::new();
+    for _ in 0..50 {
+        let mut stream = house.connect(house.address("a.test", port)).await;
+        stream.read_exact(&mut [0; 5]).await.unwrap();
+        streams.push(stream);
+    }
+    assert!(house.door.recent().iter().all(|decision| decision.end.is_none()));
+    house.egress.stop().await;
+    let [decision] = house.door.recent().try_into().unwrap();
+    assert_eq!((decision.times, decision.end.unwrap().received), (50, 250));
+}
+
+#[tokio::test]
 async fn a_connection_takes_little_memory() {
     let house = TestHouse::start(only(&["a.test"])).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
