@@ -2,6 +2,7 @@
 
 use osb_api::SandboxId;
 use osb_audit::{Fault, Verified};
+use osb_core::Chain;
 use serde::Serialize;
 
 use super::Shelf;
@@ -53,6 +54,8 @@ enum State {
     Torn,
     Finished,
     Broken,
+    /// Nobody can tell.
+    Unreadable,
 }
 
 pub(super) fn main(
@@ -98,7 +101,11 @@ impl Checked {
             Err(fault @ Fault::Broken { .. }) => {
                 Self::without(sandbox, State::Broken, Some(fault.to_string()))
             }
-            Err(fault @ (Fault::Missing(_) | Fault::Path(_))) => return Err(fault.into()),
+            // The others are looked at all the same.
+            Err(fault @ Fault::Path(_)) => {
+                Self::without(sandbox, State::Unreadable, Some(Chain(&fault).to_string()))
+            }
+            Err(fault @ Fault::Missing(_)) => return Err(fault.into()),
         })
     }
 
@@ -116,6 +123,7 @@ fn table(checked: &[Checked]) -> String {
             State::Torn => "torn",
             State::Finished => "finished",
             State::Broken => "broken",
+            State::Unreadable => "unreadable",
         };
         let entries = first.zip(*last).map(|(first, last)| format!("{first}-{last}"));
         table.row([
@@ -130,6 +138,10 @@ fn table(checked: &[Checked]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
+    use osb_sys::fs::PathError;
+
     use super::*;
 
     #[test]
@@ -155,6 +167,11 @@ mod tests {
              6f1f3f5e-1a2b-4c3d-8e9f-001122334455  torn      3-9      ab\n\
              6f1f3f5e-1a2b-4c3d-8e9f-001122334455  broken"
         );
+        let error = PathError::new("read", "/x/000001.jsonl", io::ErrorKind::InvalidInput.into());
+        let unreadable = Checked::new(sandbox, Err(error.into())).unwrap();
+        assert_eq!(unreadable.state, State::Unreadable);
+        assert!(unreadable.fault.unwrap().starts_with("cannot read /x/000001.jsonl: "));
+        assert!(Checked::new(sandbox, Err(Fault::Missing(sandbox))).is_err());
         let json = serde_json::to_value(&checked[2]).unwrap();
         assert_eq!(json["state"], "broken");
         let fault = "entry 4 does not fit the one before it (/x/000001.jsonl, line 4)";
