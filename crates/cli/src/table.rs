@@ -39,6 +39,12 @@ impl<const N: usize> Table<N> {
     }
 }
 
+/// A line of a table of which nobody knows yet how wide its columns will be.
+pub(crate) fn spaced<const N: usize>(cells: [&str; N], widths: [usize; N]) -> String {
+    let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+    clean(padded.collect::<Vec<_>>().join("  ").trim_end())
+}
+
 /// A text as it can stand on one line: what breaks the line would break the table, and what turns
 /// the direction of others, or is not to be seen, would make them look like something else.
 pub(crate) fn clean(text: &str) -> String {

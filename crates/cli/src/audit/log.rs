@@ -11,7 +11,7 @@ use crate::{
     env::Environment,
     failure::Failure,
     output::{Format, Output},
-    table::clean,
+    table::{clean, spaced},
 };
 
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ pub(super) fn main(
 ) -> Result<u8, Failure> {
     let directory = args.shelf.path(environment)?;
     if args.output == Format::Table {
-        output.line(&spaced(&HEADINGS.map(ToOwned::to_owned)))?;
+        output.line(&spaced(HEADINGS, WIDTHS))?;
     }
     osb_audit::read::<Failure>(&directory, args.id, |line| match args.output {
         Format::Json => output.line(line),
@@ -42,6 +42,7 @@ pub(super) fn main(
 }
 
 const HEADINGS: [&str; 7] = ["ENTRY", "TIME", "KIND", "WHAT", "WHERE", "WHY", "OUTCOME"];
+const WIDTHS: [usize; 7] = [5, 30, 14, 10, 32, 24, 0];
 
 /// An entry as it is written.
 #[derive(Debug, Deserialize)]
@@ -50,13 +51,6 @@ struct Entry<'a> {
     at: &'a str,
     kind: &'a str,
     what: Value,
-}
-
-/// A line of a table of which nobody knows yet how wide its columns will be.
-fn spaced(cells: &[String; 7]) -> String {
-    const WIDTHS: [usize; 7] = [5, 27, 14, 10, 32, 24, 0];
-    let padded = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:<width$}"));
-    clean(padded.collect::<Vec<_>>().join("  ").trim_end())
 }
 
 fn row(line: &str) -> String {
@@ -71,7 +65,7 @@ fn row(line: &str) -> String {
         }
         Err(_) => [String::new(), String::new(), String::new(), other(&what)],
     };
-    spaced(&[number.to_string(), at.to_owned(), kind.to_owned(), what, place, why, outcome])
+    spaced([&number.to_string(), at, kind, &what, &place, &why, &outcome], WIDTHS)
 }
 
 /// What is said of something that is no decision.
@@ -95,9 +89,12 @@ mod tests {
             "action":"deny","reason":"default","times":1},"hash":"x"}"#;
         assert_eq!(
             row(decision),
-            "7      2030-01-01T00:00:00Z         egress-denied   tcp         a.test:443\
+            "7      2030-01-01T00:00:00Z            egress-denied   tcp         a.test:443\
              \u{20}                       default"
         );
+        let precise = decision.replacen("00:00Z", "00:00.123456789Z", 1);
+        let column = spaced(HEADINGS, WIDTHS).find("KIND");
+        assert_eq!(row(&precise).find("egress-denied"), column);
         let missed = r#"{"number":8,"at":"2030-01-01T00:00:00Z","sandbox":"s","kind":"missed",
             "what":{"count":12,"of":"tcp-denied"},"hash":"x"}"#;
         assert!(row(missed).ends_with("count 12, of tcp-denied"), "{}", row(missed));

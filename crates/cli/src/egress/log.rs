@@ -10,7 +10,7 @@ use crate::{
     env::Environment,
     failure::Failure,
     output::{Format, Output},
-    table::{Table, clean},
+    table::{Table, spaced},
     target::Target,
 };
 
@@ -46,13 +46,14 @@ pub(crate) async fn main(
     }
     let mut decisions = lifecycle.follow_egress_log(&args.id).await?;
     if args.output == Format::Table {
-        output.line(&spaced(HEADINGS))?;
+        output.line(&spaced(HEADINGS, WIDTHS))?;
     }
     while let Some(decision) = decisions.next().await? {
         match args.output {
             Format::Json => output.line(&serde_json::to_string(&decision).unwrap_or_default())?,
             Format::Table => {
-                output.line(&clean(&spaced(cells(&decision).each_ref().map(String::as_str))))?;
+                let cells = cells(&decision);
+                output.line(&spaced(cells.each_ref().map(String::as_str), WIDTHS))?;
             }
         }
     }
@@ -60,13 +61,7 @@ pub(crate) async fn main(
 }
 
 const HEADINGS: [&str; 7] = ["TIME", "VERDICT", "WHAT", "WHERE", "WHY", "TIMES", "OUTCOME"];
-
-/// A line of a table of which nobody knows yet how wide its columns will be.
-fn spaced(cells: [&str; 7]) -> String {
-    const WIDTHS: [usize; 7] = [24, 7, 10, 40, 24, 5, 0];
-    let padded = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:<width$}"));
-    padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-}
+const WIDTHS: [usize; 7] = [24, 7, 10, 40, 24, 5, 0];
 
 fn table(decisions: &[Decision]) -> String {
     let mut table = Table::new(HEADINGS);
