@@ -1,3 +1,5 @@
+mod plain;
+
 use std::{
     collections::BTreeMap,
     ffi::{CString, OsStr, OsString},
@@ -23,6 +25,7 @@ use crate::{
     env,
     reaper::{Exited, Reaper},
 };
+use plain::Plain;
 
 /// The most of a command that is remembered to tell what was asked.
 const CONTENT: usize = 4 << 10;
@@ -30,7 +33,7 @@ const CONTENT: usize = 4 << 10;
 /// What to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Program {
-    /// Text for bash, or for sh where there is no bash.
+    /// Text for bash, or for sh where there is no bash; what is [`plain`] needs neither.
     Shell(String),
     /// A program and its arguments.
     Argv(Vec<String>),
@@ -54,11 +57,35 @@ impl Launch {
         streams: Streams<'_>,
     ) -> Result<(Pid, Exited), NotStarted> {
         let asked = self.program.clone();
+        if let Some(program) = self.without_shell()? {
+            match reaper.start(&program, streams) {
+                // The shell knows what to do with it, or what to say.
+                Err(SpawnError::Execute(_)) => {}
+                started => return started.map_err(|error| asked.explain(&error)),
+            }
+        }
         let program = self.prepare()?;
         reaper.start(&program, streams).map_err(|error| asked.explain(&error))
     }
 
-    /// Nothing is looked at before it is executed.
+    /// What a shell would become, if it is certain what that is.
+    fn without_shell(&self) -> io::Result<Option<spawn::Program>> {
+        let Program::Shell(text) = &self.program else { return Ok(None) };
+        let Some(plain) = Plain::of(text, &self.env, &self.cwd) else { return Ok(None) };
+        let mut env = self.env.clone();
+        env.extend(plain.variables());
+        let mut words = plain.words.into_iter().map(CString::new);
+        let name = words.next().ok_or(io::ErrorKind::InvalidInput)??;
+        Ok(Some(spawn::Program {
+            candidates: vec![spawn::Candidate { path: c_path(plain.path)?, name }],
+            arguments: words.collect::<Result<_, _>>()?,
+            variables: variables(env)?,
+            directory: c_path(plain.directory)?,
+            identity: self.identity.clone(),
+        }))
+    }
+
+    /// Nothing is looked at here before it is executed.
     fn prepare(self) -> io::Result<spawn::Program> {
         let Self { program, cwd, env, identity } = self;
         let path = env.get(OsStr::new(env::PATH)).map(OsString::as_os_str);
@@ -76,20 +103,29 @@ impl Launch {
                 (places, arguments.map(CString::new).collect::<Result<_, _>>()?)
             }
         };
-        let variable = |(name, value): (OsString, OsString)| {
-            let mut variable = name.into_vec();
-            variable.push(b'=');
-            variable.extend_from_slice(value.as_bytes());
-            CString::new(variable)
-        };
         Ok(spawn::Program {
             candidates,
             arguments,
-            variables: env.into_iter().map(variable).collect::<Result<_, _>>()?,
-            directory: CString::new(cwd.into_os_string().into_vec())?,
+            variables: variables(env)?,
+            directory: c_path(cwd)?,
             identity,
         })
     }
+}
+
+/// As the kernel takes them.
+fn variables(env: BTreeMap<OsString, OsString>) -> io::Result<Vec<CString>> {
+    let variable = |(name, value): (OsString, OsString)| {
+        let mut variable = name.into_vec();
+        variable.push(b'=');
+        variable.extend_from_slice(value.as_bytes());
+        Ok(CString::new(variable)?)
+    };
+    env.into_iter().map(variable).collect()
+}
+
+fn c_path(path: PathBuf) -> io::Result<CString> {
+    Ok(CString::new(path.into_os_string().into_vec())?)
 }
 
 /// Why a program did not start, in words for whoever asked for it.
@@ -158,10 +194,7 @@ fn candidates(
         .collect::<Vec<_>>();
     let name = name.to_owned();
     own.into_iter().chain(found).map(move |path| {
-        Ok(spawn::Candidate {
-            path: CString::new(path.into_os_string().into_vec())?,
-            name: CString::new(name.as_str())?,
-        })
+        Ok(spawn::Candidate { path: c_path(path)?, name: CString::new(name.as_str())? })
     })
 }
 

@@ -21,6 +21,7 @@ mod lifecycle;
 mod limits;
 mod metrics;
 mod output;
+mod plain;
 mod proxy;
 mod sandbox;
 mod service;
