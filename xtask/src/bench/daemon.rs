@@ -30,7 +30,9 @@ const IDLE: Duration = Duration::from_secs(8);
 pub(crate) struct Daemon {
     /// `argv: ["true"]` over the socket of the daemon itself.
     pub(crate) argv: Sample,
-    /// The shell running `true`, through server and gateway.
+    /// The command `true`, through server and gateway. It needs no shell.
+    pub(crate) plain: Sample,
+    /// The shell running `:`, which is no program, through server and gateway.
     pub(crate) shell: Sample,
     /// From the moment a program reads the clock to print it until the client has it.
     pub(crate) first_byte: Sample,
@@ -43,6 +45,7 @@ pub(crate) struct Daemon {
     pub(crate) binary: u64,
     /// The same done by a plain program on the host.
     pub(crate) argv_floor: Sample,
+    pub(crate) plain_floor: Sample,
     pub(crate) shell_floor: Sample,
     pub(crate) at_once_floor: Sample,
     pub(crate) writing_floor: f64,
@@ -67,7 +70,9 @@ impl Daemon {
         let socket = find(&server.data(), &sandbox.id)?;
         let mut direct = Direct::connect(&socket, &sandbox).await?;
         let (argv, argv_floor) = argv(&mut direct, count * 10).await?;
-        let (shell, shell_floor) = shell(client, &sandbox, count * 10).await?;
+        let (plain, plain_floor) =
+            text(client, &sandbox, "true", floor::process, count * 10).await?;
+        let (shell, shell_floor) = text(client, &sandbox, ":", floor::shell, count * 10).await?;
         let first_byte = first_byte(client, &sandbox, count).await?;
         let at_once = at_once(client, &sandbox).await?;
         client.remove(&sandbox.id).await?;
@@ -86,6 +91,7 @@ impl Daemon {
 
         Ok(Self {
             argv,
+            plain,
             shell,
             first_byte,
             at_once,
@@ -95,6 +101,7 @@ impl Daemon {
             idle,
             binary,
             argv_floor,
+            plain_floor,
             shell_floor,
             at_once_floor: spawns_at_once()?,
             writing_floor,
@@ -115,13 +122,19 @@ async fn argv(direct: &mut Direct, count: usize) -> Result<(Sample, Sample)> {
     Ok((Sample::new(times), Sample::new(floor)))
 }
 
-async fn shell(client: &Client, sandbox: &Sandbox, count: usize) -> Result<(Sample, Sample)> {
+async fn text(
+    client: &Client,
+    sandbox: &Sandbox,
+    command: &str,
+    alone: fn() -> Result<Duration>,
+    count: usize,
+) -> Result<(Sample, Sample)> {
     let (mut times, mut floor) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for _ in 0..count {
         let began = Instant::now();
-        client.run_until(sandbox, "true", "execution_complete").await?;
+        client.run_until(sandbox, command, "execution_complete").await?;
         times.push(began.elapsed());
-        floor.push(floor::shell()?);
+        floor.push(alone()?);
     }
     Ok((Sample::new(times), Sample::new(floor)))
 }
