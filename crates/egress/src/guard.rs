@@ -52,6 +52,11 @@ pub(crate) fn block(address: IpAddr, host: &Host) -> Option<Block> {
     fixed.map(|(kind, range)| Block { kind: *kind, range: *range })
 }
 
+/// Whether an address is one of the public Internet, and not the host's, near it, or nobody's.
+pub fn is_public(address: IpAddr) -> bool {
+    block(address.to_canonical(), &Host::Asked).is_none()
+}
+
 /// Whether there are addresses that this range names as guarded. Any single one may be the host's.
 pub(crate) fn could_hold(range: Range) -> bool {
     range == Range::one(range.first()) || BLOCKS.iter().any(|(_, block)| block.holds(range))
@@ -158,6 +163,14 @@ mod tests {
         ] {
             assert_eq!(kind(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_guarded_is_not_public() {
+        for text in ["127.0.0.1", "::ffff:10.0.0.1", "169.254.169.254", "0.0.0.0", "::1"] {
+            assert!(!is_public(text.parse().unwrap()), "{text}");
+        }
+        assert!(is_public("1.1.1.1".parse().unwrap()));
     }
 
     #[test]

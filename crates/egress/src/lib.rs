@@ -40,6 +40,7 @@ pub use decision::{
 };
 pub use egress::{Egress, Follow, Settings};
 pub use extra_ca::ExtraCa;
+pub use guard::is_public;
 pub use intercept::Root;
 pub use name::{BadName, Name};
 pub use operator::{Amount, Operator, OperatorError, RawOperator, Reach};

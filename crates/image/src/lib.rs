@@ -1,12 +1,46 @@
 //! Root file systems for sandboxes.
 //!
-//! An [`Images`] store turns the name that a client asks for into a [`Rootfs`]: layers to stack
-//! and parts of the host to show. The one image that needs no download is `host`.
+//! An [`Images`] store turns the name that a client asks for into an [`Image`]: layers to stack,
+//! parts of the host to show, and what programs in it begin with. The one image that needs no download
+//! is `host`. Others come through an [`Intake`]: blobs first, then their layers, then a name. A
+//! [`Remote`] pulls them from registries and pushes them there.
 
+mod archive;
+mod compression;
+mod configuration;
+mod diff;
+mod export;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 mod host;
+mod import;
+mod parcel;
+mod remote;
+mod settings;
+mod stack;
 mod store;
+mod tarball;
+#[cfg(test)]
+mod trial;
+mod unpack;
 
-pub use store::{ImageError, Images};
+pub use configuration::{
+    Configuration, Healthcheck, ImageConfig, LayerList, RunConfiguration, Step,
+};
+pub use diff::{Diff, Diffed};
+pub use export::ArchiveKind;
+pub use import::Imported;
+pub use parcel::{Contained, Packing, Parcel, ParcelError, Piece};
+pub use remote::{
+    LayerProgress, LayerStage, Phase, Pull, PullProgress, Pulled, PushProgress, Remote, RemoteError,
+};
+pub use settings::{Limits, Settings};
+pub use stack::{Directory, Follow, Found, Kind, Seen, Stack};
+pub use store::{
+    Collected, Draft, Image, ImageError, Images, Ingest, Intake, Listed, Progress, Usage,
+};
+pub use tarball::{Entry, OPAQUE, Tarball, WHITEOUT, What, is_mark};
+pub use unpack::UnpackError;
 
 use std::path::PathBuf;
 

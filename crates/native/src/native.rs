@@ -188,7 +188,8 @@ impl Native {
         }
         fs::set_mode(&config.data_dir, 0o700).map_err(StartError::Data)?;
         let lock = lock(&config.data_dir)?;
-        let images = Images::open(config.data_dir.join("images"), rights.ids_of_layers());
+        let images = config.data_dir.join("images");
+        let images = Images::open(images, rights.ids_of_layers(), osb_image::Settings::default());
         let images = images.map_err(StartError::Images)?;
         for pool in &config.pools {
             images.find(&pool.image).map_err(StartError::Pool)?;
@@ -363,11 +364,9 @@ impl Runtime for Native {
 
     async fn ensure(&self, spec: &SandboxSpec) -> Result<Observed, RuntimeError> {
         let rootfs = match self.inner.images.find(&spec.image) {
-            Ok(rootfs) => rootfs.clone(),
+            Ok(image) => image.rootfs,
             Err(ImageError::Unknown(image)) => return Err(RuntimeError::UnknownImage(image)),
-            Err(error @ ImageError::Store(_)) => {
-                return Err(RuntimeError::failed("cannot find the image", error));
-            }
+            Err(error) => return Err(RuntimeError::failed("cannot find the image", error)),
         };
         let disk = spec.resources.disk.or(self.inner.config.default_disk);
         if let Some(limit) = disk {

@@ -17,12 +17,16 @@ const OLDEST: u32 = 2;
 
 /// Access to files, as bits of the kernel.
 const EXECUTE: u64 = 1 << 0;
+const READ_FILE: u64 = 1 << 2;
+const READ_DIRECTORY: u64 = 1 << 3;
 const MAKE_BLOCK_DEVICE: u64 = 1 << 11;
 const DEVICE_IOCTL: u64 = 1 << 15;
 
 /// What is refused below the directory too: no file that comes from a sandbox is a program or a
 /// device to the server. A character device may be made, for that is how layers mark what is gone.
 const REFUSED_WITHIN: u64 = EXECUTE | MAKE_BLOCK_DEVICE | DEVICE_IOCTL;
+
+const READ: u64 = READ_FILE | READ_DIRECTORY;
 
 /// The version of Landlock that the kernel has, if it is one that confines.
 pub fn version() -> Option<u32> {
@@ -50,13 +54,22 @@ pub fn run_within<T: Send>(
     directories: &[BorrowedFd<'_>],
     work: impl FnOnce() -> T + Send,
 ) -> io::Result<T> {
-    let Some(version) = version() else { return Ok(work()) };
-    let bounds = bounds(version, directories)?;
+    run_reading(directories, &[], work)
+}
+
+/// As [`run_within`]; below the directories `read` files can be read too, and nothing else.
+pub fn run_reading<T: Send>(
+    directories: &[BorrowedFd<'_>],
+    read: &[BorrowedFd<'_>],
+    work: impl FnOnce() -> T + Send,
+) -> io::Result<T> {
+    let bounds = version().map(|version| bounds(version, directories, read)).transpose()?;
     thread::scope(|scope| {
         let confined =
             thread::Builder::new().name("confined".to_owned()).spawn_scoped(scope, move || {
-                restrict_thread(&bounds)?;
-                drop(bounds);
+                if let Some(bounds) = bounds {
+                    restrict_thread(&bounds)?;
+                }
                 Ok(work())
             })?;
         confined.join().map_err(|_| io::Error::other("the confined thread panicked"))?
@@ -78,7 +91,11 @@ struct Beneath {
     directory: libc::c_int,
 }
 
-fn bounds(version: u32, directories: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
+fn bounds(
+    version: u32,
+    directories: &[BorrowedFd<'_>],
+    read: &[BorrowedFd<'_>],
+) -> io::Result<OwnedFd> {
     const PATH_BENEATH: libc::c_int = 1;
     let from = |first: u32, bits: u64| if version >= first { bits } else { 0 };
     // What one version does not know, it does not take.
@@ -97,9 +114,9 @@ fn bounds(version: u32, directories: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     let created = i32::try_from(done(created)?).map_err(io::Error::other)?;
     // SAFETY: the kernel has just made this descriptor, and nobody else knows its number.
     let bounds = unsafe { OwnedFd::from_raw_fd(created) };
-    for directory in directories {
-        let beneath =
-            Beneath { allowed: files & !REFUSED_WITHIN, directory: directory.as_raw_fd() };
+    let changed = directories.iter().map(|directory| (directory, files & !REFUSED_WITHIN));
+    for (directory, allowed) in changed.chain(read.iter().map(|directory| (directory, READ))) {
+        let beneath = Beneath { allowed, directory: directory.as_raw_fd() };
         // SAFETY: the structure is of the kind that the number before it says, and the kernel only
         // reads it during the call.
         let added = unsafe {

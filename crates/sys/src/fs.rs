@@ -178,6 +178,22 @@ pub fn create(path: impl AsRef<Path>, mode: u32) -> Result<std::fs::File, PathEr
     named("create", path, options.write(true).create_new(true).mode(mode).open(path))
 }
 
+/// Opens a file to be read and written from its beginning, and makes it if it is not there.
+pub fn read_and_write(path: impl AsRef<Path>, mode: u32) -> Result<std::fs::File, PathError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = path.as_ref();
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(mode);
+    named("open", path, options.open(path))
+}
+
+/// Waits until everything that was written to the file system of `path` is on its disk.
+pub fn sync_all_around(path: impl AsRef<Path>) -> Result<(), PathError> {
+    let path = path.as_ref();
+    let synced = std::fs::File::open(path).and_then(|file| Ok(rustix::fs::syncfs(file)?));
+    named("write to the disk what is around", path, synced)
+}
+
 /// Opens a file to be written at its end, and makes it if it is not there.
 pub fn append(path: impl AsRef<Path>, mode: u32) -> Result<std::fs::File, PathError> {
     use std::os::unix::fs::OpenOptionsExt;

@@ -4,8 +4,8 @@
 //! that are seen inside, as the layers of images have, so that any sandbox can stand on it. Without
 //! the rights of root all sandboxes have the same ids, and so have all layers.
 
-mod attributes;
-mod content;
+pub(crate) mod attributes;
+pub(crate) mod content;
 
 use std::{
     ffi::{CStr, CString},

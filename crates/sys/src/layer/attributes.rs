@@ -204,21 +204,30 @@ fn powers(value: &mut Vec<u8>, owners: Owners) {
 /// A word that says 2, then eight bytes for each entry: tag, rights, and an id that has a meaning for
 /// the tags 2 (a user) and 8 (a group).
 fn access_list(value: &mut [u8], owners: Owners) {
+    each_id(value, |id| owners.translate(id).unwrap_or_else(|| owners.nobody()));
+}
+
+/// Makes an access list with the ids that are seen inside one of a layer.
+pub(crate) fn outside(value: &mut [u8], owners: IdBase) {
+    each_id(value, |id| owners.0 + if id < RANGE { id } else { NOBODY });
+}
+
+fn each_id(value: &mut [u8], translate: impl Fn(u32) -> u32) {
     for at in (4..value.len()).step_by(8) {
         // The tag is the lower half of the word, the rights are the upper.
         let tag = word(value, at).map(|word| word & 0xffff);
         if let (Some(2 | 8), Some(id)) = (tag, word(value, at + 4)) {
-            set_word(value, at + 4, owners.translate(id).unwrap_or_else(|| owners.nobody()));
+            set_word(value, at + 4, translate(id));
         }
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let word = bytes.get(at..at.checked_add(4)?)?;
     word.try_into().ok().map(u32::from_le_bytes)
 }
 
-fn set_word(bytes: &mut [u8], at: usize, word: u32) {
+pub(crate) fn set_word(bytes: &mut [u8], at: usize, word: u32) {
     if let Some(place) = bytes.get_mut(at..at + 4) {
         place.copy_from_slice(&word.to_le_bytes());
     }

@@ -18,9 +18,9 @@ const CHUNK: u64 = 16 << 20;
 
 /// Copies content, and knows by now what the file systems can do.
 #[derive(Debug)]
-pub(super) struct Content {
+pub(crate) struct Content {
     /// How much was copied so far.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Whether two files may share what is in them.
     shares: bool,
     /// Whether the kernel copies from one of these file systems to the other.
@@ -35,7 +35,7 @@ impl Default for Content {
 
 impl Content {
     /// Copies the content of a file to a new one; holes stay holes.
-    pub(super) fn copy(
+    pub(crate) fn copy(
         &mut self,
         from: &OwnedFd,
         to: &OwnedFd,

@@ -36,7 +36,7 @@ impl Native {
 
     /// Starts a sandbox that waits for its purpose.
     async fn warm_up(&self, image: &ImageName) -> io::Result<()> {
-        let rootfs = self.inner.images.find(image).map_err(io::Error::other)?.clone();
+        let rootfs = self.inner.images.find(image).map_err(io::Error::other)?.rootfs;
         let (channel, theirs) = message::channel()?;
         // Last, for nobody gives them back if anything before the start fails.
         let base = self.known().take_ids().map_err(io::Error::other)?;
