@@ -13,6 +13,8 @@ from jupyter_client import KernelManager
 
 STARTS_WITHIN = 60
 ENDS_WITHIN = 60
+#: After so many seconds an interrupt counts as lost: a kernel that is about to wait may not hear it.
+HEARD_WITHIN = 5
 
 
 def run(manager, client, cell):
@@ -20,15 +22,22 @@ def run(manager, client, cell):
     began = time.monotonic()
     asked = client.execute(code, allow_stdin=False)
     seen = {"stdout": "", "stderr": "", "results": [], "error": None}
+    interrupted = False
     while True:
-        message = client.get_iopub_msg(timeout=ENDS_WITHIN)
+        try:
+            message = client.get_iopub_msg(timeout=HEARD_WITHIN if interrupted else ENDS_WITHIN)
+        except queue.Empty:
+            if not interrupted or time.monotonic() - began > ENDS_WITHIN:
+                raise
+            manager.interrupt_kernel()
+            continue
         if message["parent_header"].get("msg_id") != asked:
             continue
         kind, content = message["msg_type"], message["content"]
         if kind == "stream":
             seen[content["name"]] += content["text"]
             if interrupted_at is not None and interrupted_at in seen["stdout"]:
-                interrupted_at = None
+                interrupted_at, interrupted = None, True
                 manager.interrupt_kernel()
         elif kind in ("execute_result", "display_data"):
             seen["results"].append(content["data"])

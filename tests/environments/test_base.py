@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from inside import Environment
+from network import authorities
 
 
 @pytest.mark.parametrize(
@@ -40,3 +43,10 @@ def test_nothing_of_the_build_is_left(base: Environment) -> None:
         "/tmp:\n\n/var/lib/apt/lists:",
         "/tmp:\n/var/lib/apt/lists:",
     )
+
+
+def test_authorities_of_the_network_it_was_built_in_are_not_in_it(base: Environment) -> None:
+    trusted = base.output("cat", "/etc/ssl/certs/ca-certificates.crt")
+    assert trusted.count("BEGIN CERTIFICATE") > 50
+    for certificate in re.findall(r"BEGIN CERTIFICATE-----\s+(.+?)\s+-----END", authorities(), flags=re.S):
+        assert certificate not in trusted

@@ -2,10 +2,12 @@
 //! same run. Nothing here asserts an absolute time: machines differ, ratios travel.
 
 mod client;
+mod code;
 mod daemon;
 mod docker;
 mod floor;
 mod hosts;
+mod images;
 mod life;
 mod measure;
 mod memory;
@@ -29,7 +31,9 @@ use osb_core::Clock as _;
 
 use crate::checkout;
 use client::Client;
+use code::Code;
 use daemon::Daemon;
+use images::Images;
 use life::{Changes, Many};
 use network::Network;
 use sample::Sample;
@@ -57,17 +61,52 @@ pub(crate) struct Options {
     /// How much is uploaded and downloaded, in MiB.
     #[arg(long, default_value_t = 1024)]
     mebibytes: usize,
+    /// Measure nothing but this.
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+}
+
+/// What can be measured by itself, for those who work on it.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Part {
+    /// Claims from a warm pool
+    Claims,
+    /// Cells of code
+    Code,
+    /// Unpacking, stacking, building and pulling images
+    Images,
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let osb = checkout::root().join(&options.osb);
+    match options.only {
+        Some(Part::Claims) => {
+            let claims = runtime.block_on(claims(&osb, options.count))?;
+            let [p10, p50, p90] = [10, 50, 90].map(|percent| claims.percentile(percent));
+            println!("warm claim to first output: p10 {p10:.2}, p50 {p50:.2}, p90 {p90:.2} ms");
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Part::Code) => {
+            let code = runtime.block_on(Code::measure(&osb, POOL, options.count / 2))?;
+            println!("{}", table::of_code(&code));
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Part::Images) => {
+            let images = runtime.block_on(Images::measure(&osb, options.count / 2))?;
+            println!("{}", table::of_images(&images));
+            return Ok(ExitCode::SUCCESS);
+        }
+        None => {}
+    }
     let report = runtime.block_on(async {
         let warm = claims(&osb, options.count / 2).await?;
         let network = Network::measure(&osb, options.count, options.mebibytes).await?;
+        let images = Images::measure(&osb, options.count / 2).await?;
+        let code = Code::measure(&osb, POOL, options.count / 4).await?;
         let server = Server::start(&osb, "").await?;
         let client = server.client();
-        let report = measure_all(&server, &client, options, warm, network).await;
+        let report = measure_all(&server, &client, options, warm, network, images, code).await;
         // Sandboxes outlive their server, so they go first, also after a failure.
         let removed = client.remove_all().await;
         server.stop()?;
@@ -99,6 +138,8 @@ async fn measure_all(
     options: &Options,
     warm: Sample,
     network: Network,
+    images: Images,
+    code: Code,
 ) -> Result<Report> {
     let half = options.count / 2;
     // The first sandbox pays for pages that all later ones share.
@@ -120,6 +161,8 @@ async fn measure_all(
         snapshots,
         daemon,
         network,
+        images,
+        code,
         namespaces_floor: floor::namespaces(half),
         loopback_floor: floor::loopback(options.mebibytes)?,
         docker: docker::run_to_output(half.min(20))?,

@@ -4,6 +4,7 @@ mod api;
 mod diagnostics;
 mod egress;
 mod execd;
+mod images;
 mod lifecycle;
 mod operation;
 mod strict;

@@ -49,6 +49,22 @@ pub mod codes {
         INVALID_METADATA_FORMAT = "INVALID_METADATA_FORMAT",
         /// The image is not known here.
         IMAGE_NOT_FOUND = "SANDBOX::IMAGE_NOT_FOUND",
+        /// The registry does not give the image to whoever asked, or does not take it from them.
+        IMAGE_ACCESS_DENIED = "SANDBOX::IMAGE_ACCESS_DENIED",
+        /// The registry is at an address at which the operator lets nobody look for images.
+        REGISTRY_NOT_ALLOWED = "SANDBOX::REGISTRY_NOT_ALLOWED",
+        /// The image, or the archive that it is in, cannot be used here.
+        IMAGE_REFUSED = "SANDBOX::IMAGE_REFUSED",
+        /// The image could not be got from its registry.
+        IMAGE_PULL_FAILED = "DOCKER::SANDBOX_IMAGE_PULL_FAILED",
+        /// The image could not be given to a registry.
+        IMAGE_PUSH_FAILED = "SANDBOX::IMAGE_PUSH_FAILED",
+        /// Sandboxes or snapshots stand on the image.
+        IMAGE_IN_USE = "SANDBOX::IMAGE_IN_USE",
+        /// The Dockerfile, or what is beside it, cannot be built.
+        BUILD_INVALID = "IMAGE::BUILD_INVALID",
+        /// A command of the Dockerfile failed.
+        BUILD_FAILED = "IMAGE::BUILD_FAILED",
         /// No sandbox has this id.
         SANDBOX_NOT_FOUND = "DOCKER::SANDBOX_NOT_FOUND",
         /// The sandbox could not be started.
@@ -148,6 +164,10 @@ pub mod codes {
         UNSUPPORTED_POOL_REF = "SANDBOX::UNSUPPORTED_POOL_REF",
         /// Pools are not managed over the API.
         POOL_NOT_SUPPORTED = "KUBERNETES::POOL_NOT_SUPPORTED",
+        /// No template has this id.
+        TEMPLATE_NOT_FOUND = "FSB::TEMPLATE_NOT_FOUND",
+        /// The template is not in a state for that.
+        TEMPLATE_CONFLICT = "FSB::TEMPLATE_CONFLICT",
         /// The runtime has no templates.
         TEMPLATE_NOT_SUPPORTED = "FSB::API_NOT_SUPPORTED",
         /// The server has no diagnostics.

@@ -16,7 +16,7 @@ mod pty;
 mod session;
 
 pub use change::{Change, ChangeKind};
-pub use code::{CodeContext, ContextRef, CreateContext, RunCode, languages};
+pub use code::{CodeContext, ContextKind, ContextRef, CreateContext, RunCode, languages};
 pub use command::{CommandStatus, RunCommand};
 pub use entrypoint::EntrypointStatus;
 pub use event::{Event, EventKind, Failure, enames};

@@ -61,6 +61,42 @@ id! {
     SnapshotId
 }
 
+/// Names a template: `tpl-`, and then as other ids.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TemplateId(Uuid);
+
+impl TemplateId {
+    const PREFIX: &str = "tpl-";
+
+    /// A new id that nobody can guess.
+    pub fn random() -> Self {
+        Self(Uuid::new_v4())
+    }
+}
+
+impl fmt::Display for TemplateId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", Self::PREFIX, self.0.as_hyphenated())
+    }
+}
+
+impl fmt::Debug for TemplateId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for TemplateId {
+    type Err = InvalidId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        let invalid = || InvalidId { text: text.chars().take(64).collect() };
+        let id = text.strip_prefix(Self::PREFIX).ok_or_else(invalid)?;
+        let id = Self(Uuid::try_parse(id).map_err(|_| invalid())?);
+        if id.to_string() == text { Ok(id) } else { Err(invalid()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +107,11 @@ mod tests {
         assert_eq!(id.to_string().parse(), Ok(id));
         for other in ["", "x", &id.to_string().to_uppercase(), &format!("{{{id}}}"), "../.."] {
             assert!(other.parse::<SandboxId>().is_err(), "{other:?} was taken for an id");
+        }
+        let template = TemplateId::random().to_string();
+        assert_eq!(template.parse::<TemplateId>().map(|id| id.to_string()), Ok(template.clone()));
+        for other in ["", "tpl-", "tpl-x", &template.to_uppercase(), &id.to_string()] {
+            assert!(other.parse::<TemplateId>().is_err(), "{other:?} was taken for an id");
         }
     }
 }

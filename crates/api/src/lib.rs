@@ -10,9 +10,10 @@ mod error;
 pub mod execd;
 pub mod headers;
 mod id;
+pub mod images;
 pub mod lifecycle;
 mod null;
 pub mod ports;
 
 pub use error::{ErrorBody, codes};
-pub use id::{InvalidId, SandboxId, SnapshotId};
+pub use id::{InvalidId, SandboxId, SnapshotId, TemplateId};

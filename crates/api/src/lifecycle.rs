@@ -37,8 +37,8 @@ pub use snapshot::{
     CreateSnapshotRequest, ListSnapshotsQuery, ListSnapshotsResponse, Snapshot, SnapshotStatus,
 };
 pub use template::{
-    CreateTemplateRequest, ListTemplatesResponse, Readiness, Template, TemplateFormat,
-    TemplatePhase, TemplateStatus,
+    CreateTemplateRequest, ListTemplatesQuery, ListTemplatesResponse, Readiness, Template,
+    TemplateFormat, TemplatePhase, TemplateStatus,
 };
 pub use time::{InvalidTime, Time};
 pub use usage::SandboxUsage;

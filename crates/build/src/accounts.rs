@@ -22,6 +22,8 @@ pub(crate) struct Accounts {
 /// As whom a step runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
+    /// What the image calls the user, if it does.
+    pub name: Option<String>,
     pub user: u32,
     pub group: u32,
     /// Further groups that it belongs to.
@@ -76,7 +78,8 @@ impl Accounts {
         });
         let groups = groups.filter(|other| *other != group).take(65_536).collect();
         let home = field(5).filter(|home| !home.is_empty()).map(str::to_owned);
-        Ok(Account { user: found, group, groups, home })
+        let name = name.map(str::to_owned);
+        Ok(Account { name, user: found, group, groups, home })
     }
 
     fn group_of(&self, group: &str) -> Result<u32, Fault> {

@@ -5,6 +5,8 @@ mod keep;
 use std::{
     collections::HashMap,
     fs::File,
+    io::{BufWriter, ErrorKind},
+    os::fd::OwnedFd,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -13,11 +15,12 @@ use async_trait::async_trait;
 use osb_core::ImageName;
 use osb_image::{Configuration, Diff, Image, Images, Intake, Stack};
 use osb_registry::{Digest, Platform, Reference};
-use osb_sys::rootless::Rights;
+use osb_sys::{rootless::Rights, sparse, userns::IdBase};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::{
     BaseImage, Cache, CacheKey, Kept, Made, Output, Ran, RunStep, Tree, WorkError, Workshop,
+    asker::{self, Asker},
 };
 
 /// Somebody who has sandboxes to lend.
@@ -43,15 +46,21 @@ pub trait Sandboxes: Send + Sync {
 #[derive(Debug)]
 pub enum Ended {
     Well(Changes),
-    Failed { code: i32 },
+    /// The notes are what explains it beside what it said.
+    Failed {
+        code: i32,
+        notes: Vec<String>,
+    },
     Killed(String),
 }
 
 /// What a sandbox wrote.
 #[derive(Debug)]
 pub struct Changes {
-    /// A directory as layers are: with the marks of the overlay, and with the owners of layers.
-    pub files: PathBuf,
+    /// A directory as layers are, with the marks of the overlay.
+    pub files: OwnedFd,
+    /// What the owners of its files are counted from.
+    pub owners: IdBase,
     /// What the runtime added to the authorities that the image trusts, as PEM.
     pub authorities: Option<String>,
     /// Whatever has to be dropped for the directory to be gone.
@@ -92,7 +101,7 @@ impl<'a> Bench<'a> {
     /// The image of a tree, which it becomes if it is none yet.
     async fn image_of(&self, tree: &Tree) -> Result<Image, WorkError> {
         let (intake, known, tree) = (self.intake.clone(), self.known.clone(), tree.clone());
-        let work = move || keep::image_of(&intake, &known, &tree);
+        let work = move |_: &Asker| keep::image_of(&intake, &known, &tree);
         blocking("cannot keep the files of a step", work).await
     }
 
@@ -107,11 +116,11 @@ impl<'a> Bench<'a> {
 impl Workshop for Bench<'_> {
     async fn base(&self, image: &ImageName, platform: &Platform) -> Result<BaseImage, WorkError> {
         let found = self.sandboxes.image(image, platform).await?;
-        let Some(digest) = found.digest.clone() else {
+        let Some(digest) = found.digest else {
             return Err(WorkError::Refused(format!("{image} is no image to build on")));
         };
-        let (intake, known) = (self.intake.clone(), self.known.clone());
-        let work = move || keep::base(&intake, &known, &digest, found);
+        let intake = self.intake.clone();
+        let work = move |_: &Asker| keep::base(&intake, &digest);
         blocking("cannot read the image to build on", work).await
     }
 
@@ -134,25 +143,31 @@ impl Workshop for Bench<'_> {
         drop(turns);
         let wrote = match ended {
             Ended::Well(changes) => changes,
-            Ended::Failed { code } => return Ok(Ran::Failed { code }),
+            Ended::Failed { code, notes } => return Ok(Ran::Failed { code, notes }),
             Ended::Killed(how) => return Ok(Ran::Killed(how)),
         };
         let below = self.stack(&image)?;
-        let owners = self.rights.ids_of_layers();
-        let changed = Stack::open([&wrote.files], owners, self.rights);
+        let Changes { files, owners, authorities, until } = wrote;
+        let changed = Stack::of(files, owners, self.rights);
         let doing = "cannot make a layer of what a step changed";
-        let changed = changed.map_err(|error| WorkError::failed(doing, error))?;
-        let mut to = self.scratch()?;
-        blocking(doing, move || {
+        let to = self.scratch()?;
+        blocking(doing, move |asker| {
             let diff = Diff {
                 changed: &changed,
                 below: &below,
                 without: &step.without,
                 newest: step.newest,
-                authorities: wrote.authorities.as_deref(),
+                authorities: authorities.as_deref(),
             };
-            let written = diff.write(std::io::BufWriter::new(&mut to));
-            let written = written.map_err(|error| WorkError::failed(doing, error))?;
+            let written = diff.write(BufWriter::new(asker.watch(sparse::Writer::new(&to))));
+            let written = written.map_err(|error| {
+                let is_steps = [ErrorKind::InvalidInput, ErrorKind::FileTooLarge];
+                if is_steps.contains(&error.kind()) {
+                    return WorkError::Refused(error.to_string());
+                }
+                WorkError::failed(doing, error)
+            })?;
+            drop(until);
             Ok(Ran::Changed { layer: to, entries: written.entries })
         })
         .await
@@ -160,8 +175,8 @@ impl Workshop for Bench<'_> {
 
     async fn lay(&self, on: &Tree, layer: File) -> Result<Tree, WorkError> {
         let (intake, known, tree) = (self.intake.clone(), self.known.clone(), on.clone());
-        blocking("cannot keep a layer", move || {
-            let layer = keep::layer(&intake, layer)?;
+        blocking("cannot keep a layer", move |asker| {
+            let layer = keep::layer(&intake, layer, asker)?;
             let mut tree = tree;
             tree.layers.push(layer);
             keep::image_of(&intake, &known, &tree)?;
@@ -200,7 +215,7 @@ impl Workshop for Bench<'_> {
         let (cache, key) = (self.cache.clone(), key.clone());
         let kept = Kept { manifest, made: made.clone() };
         let doing = "cannot remember a step";
-        blocking(doing, move || {
+        blocking(doing, move |_| {
             cache.keep(&key, &kept).map_err(|error| WorkError::failed(doing, error))
         })
         .await
@@ -213,16 +228,16 @@ impl Workshop for Bench<'_> {
         names: &[Reference],
     ) -> Result<Digest, WorkError> {
         let (intake, tree, names) = (self.intake.clone(), tree.clone(), names.to_vec());
-        let work = move || keep::finish(&intake, &tree, configuration, &names);
+        let work = move |_: &Asker| keep::finish(&intake, &tree, configuration, &names);
         blocking("cannot keep the image", work).await
     }
 }
 
-/// Does what waits for a disk where nobody waits for it.
+/// Does what waits for a disk where nobody waits for it, and only while somebody wants it.
 async fn blocking<T: Send + 'static>(
     doing: &str,
-    work: impl FnOnce() -> Result<T, WorkError> + Send + 'static,
+    work: impl FnOnce(&Asker) -> Result<T, WorkError> + Send + 'static,
 ) -> Result<T, WorkError> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = asker::blocking(work).await;
     done.map_err(|error| WorkError::failed(doing, error))?
 }

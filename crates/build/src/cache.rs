@@ -5,7 +5,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use osb_registry::Digest;
@@ -30,6 +30,16 @@ pub struct Kept {
     /// Its manifest, which is nobody's image and is to be held as long as the step is remembered.
     pub manifest: Digest,
     pub made: Made,
+}
+
+/// How much is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    pub steps: usize,
+    /// Of all layers that steps left, and those below them, as they are kept.
+    pub bytes: u64,
+    /// After a step was used last.
+    pub age: Duration,
 }
 
 /// What somebody is at.
@@ -65,24 +75,37 @@ impl Cache {
         fs::remove_file(self.path(key))
     }
 
+    /// How many steps are remembered.
+    pub fn count(&self) -> Result<usize, PathError> {
+        Ok(self.all()?.len())
+    }
+
     /// The manifests that must stay for everything here to be of use.
     pub fn used(&self) -> Result<BTreeSet<Digest>, PathError> {
         let kept = self.all()?.into_iter().filter_map(|(_, path)| read(&path));
         Ok(kept.map(|kept| kept.manifest).collect())
     }
 
-    /// Forgets all but the `most` steps that were used last, and those that cannot be understood.
-    pub fn prune(&self, most: usize) -> Result<usize, PathError> {
-        let all = self.all()?;
-        let mut forgotten = 0;
-        let (old, new) = all.split_at(all.len().saturating_sub(most));
-        for (_, path) in old {
-            fs::remove_file(path)?;
-            forgotten += 1;
-        }
-        for (_, path) in new.iter().filter(|(_, path)| read(path).is_none()) {
-            fs::remove_file(path)?;
-            forgotten += 1;
+    /// Forgets what was not used for long, and what is more than `bounds` say, that which was not used
+    /// for longest first. Answers how many steps were forgotten.
+    pub fn trim(&self, bounds: Bounds, now: SystemTime) -> Result<usize, PathError> {
+        let (mut steps, mut bytes, mut forgotten) = (0, 0_u64, 0);
+        let mut layers = BTreeSet::new();
+        for (used, path) in self.all()?.into_iter().rev() {
+            let kept = read(&path);
+            for layer in kept.iter().flat_map(|kept| &kept.made.tree.layers) {
+                // Those that another step stands on too are there once.
+                if layers.insert(layer.diff_id.clone()) {
+                    bytes = bytes.saturating_add(layer.blob.size);
+                }
+            }
+            steps += 1;
+            let age = now.duration_since(used).unwrap_or_default();
+            let is_too_much = steps > bounds.steps || bytes > bounds.bytes || age > bounds.age;
+            if kept.is_none() || is_too_much {
+                fs::remove_file(path)?;
+                forgotten += 1;
+            }
         }
         Ok(forgotten)
     }
@@ -148,7 +171,7 @@ fn read(path: &Path) -> Option<Kept> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use osb_core::Clock as _;
 
     use super::*;
     use crate::{Tree, key::Key};
@@ -173,7 +196,9 @@ mod tests {
             file.set_modified(at).unwrap();
         }
         assert_eq!(cache.find(&key("a")), Some(kept("a")));
-        assert_eq!(cache.prune(2).unwrap(), 1);
+        let all = Bounds { steps: 9, bytes: u64::MAX, age: Duration::MAX };
+        let now = SystemTime::from(osb_core::SystemClock.now());
+        assert_eq!(cache.trim(Bounds { steps: 2, ..all }, now).unwrap(), 1);
         assert_eq!((cache.find(&key("b")), cache.find(&key("c"))), (None, Some(kept("c"))));
         assert_eq!(
             cache.used().unwrap(),
@@ -182,7 +207,34 @@ mod tests {
         cache.forget(&key("a")).unwrap();
         fs::write(cache.path(&key("d")), "{").unwrap();
         assert_eq!(cache.find(&key("d")), None);
-        assert_eq!((cache.prune(9).unwrap(), cache.used().unwrap().len()), (1, 1));
+        assert_eq!((cache.trim(all, now).unwrap(), cache.used().unwrap().len()), (1, 1));
+    }
+
+    #[test]
+    fn what_is_too_old_or_too_much_is_forgotten() {
+        let root = tempfile::tempdir().unwrap();
+        let cache = Cache::open(root.path()).unwrap();
+        let layer = |name: &str| crate::Layer {
+            blob: osb_registry::Descriptor::new("x", Digest::of(name.as_bytes()), 100),
+            diff_id: Digest::of(name.as_bytes()),
+        };
+        // Each stands on the one before.
+        let mut tree = Tree::default();
+        let now = SystemTime::from(osb_core::SystemClock.now());
+        for (age, name) in [(30, "a"), (20, "b"), (10, "c")] {
+            tree.layers.push(layer(name));
+            let made = Made { tree: tree.clone(), at: 7 };
+            cache.keep(&key(name), &Kept { manifest: Digest::of(b"x"), made }).unwrap();
+            let file = std::fs::File::open(cache.path(&key(name))).unwrap();
+            file.set_modified(now - Duration::from_secs(age)).unwrap();
+        }
+        let all = Bounds { steps: 9, bytes: 300, age: Duration::from_mins(1) };
+        assert_eq!(cache.trim(all, now).unwrap(), 0);
+        assert_eq!(cache.trim(Bounds { steps: 2, ..all }, now).unwrap(), 1);
+        assert_eq!(cache.trim(Bounds { age: Duration::from_secs(15), ..all }, now).unwrap(), 1);
+        assert_eq!(cache.all().unwrap().len(), 1);
+        assert_eq!(cache.trim(Bounds { bytes: 299, ..all }, now).unwrap(), 1);
+        assert_eq!(cache.all().unwrap().len(), 0);
     }
 
     fn mount(sharing: Sharing) -> CacheMount {

@@ -35,6 +35,8 @@ pub struct Failed {
     /// How it ended: its exit code, or what killed it.
     pub how: How,
     pub last_lines: Vec<String>,
+    /// What else explains it.
+    pub notes: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +47,7 @@ pub enum How {
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, line, text, how, last_lines } = self;
+        let Self { file, line, text, how, last_lines, notes } = self;
         write!(f, "{file}:{line}: ")?;
         match how {
             How::Code(127) => {
@@ -55,7 +57,8 @@ impl fmt::Display for Failed {
             How::Killed(how) => write!(f, "the command was killed: {how}")?,
         }
         write!(f, "\n{line:>4} | {}", shown(text))?;
-        last_lines.iter().try_for_each(|line| write!(f, "\n     > {}", shown(line)))
+        last_lines.iter().try_for_each(|line| write!(f, "\n     > {}", shown(line)))?;
+        notes.iter().try_for_each(|note| write!(f, "\n{}", shown(note)))
     }
 }
 
@@ -85,11 +88,12 @@ mod tests {
             text: "RUN make".to_owned(),
             how: How::Code(2),
             last_lines: vec!["make: *** no rule".to_owned(), "\u{1b}[31mstop".to_owned()],
+            notes: vec!["the network refused: a.test".to_owned()],
         };
         assert_eq!(
             failed.to_string(),
             "Dockerfile:7: the command ended with exit code 2\n   7 | RUN make\n     \
-             > make: *** no rule\n     > \u{fffd}[31mstop"
+             > make: *** no rule\n     > \u{fffd}[31mstop\nthe network refused: a.test"
         );
     }
 }

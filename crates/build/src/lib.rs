@@ -5,6 +5,7 @@
 //! store of images of this machine, for anybody who has sandboxes to lend.
 
 mod accounts;
+mod asker;
 mod bench;
 mod build;
 mod cache;
@@ -26,7 +27,7 @@ mod workshop;
 pub use accounts::Account;
 pub use bench::{Bench, Changes, Ended, Sandboxes};
 pub use build::{Build, Built, Caching};
-pub use cache::{Cache, Kept};
+pub use cache::{Bounds, Cache, Kept};
 pub use context::{Context, ContextError};
 pub use dockerfile::{
     Command, Declared, Directives, Dockerfile, Healthcheck, Heredoc, Instruction, Mount, Place,

@@ -25,7 +25,7 @@ pub(crate) use self::{
     pick::Picked,
     write::{Layering, empty_directory},
 };
-use crate::{ignore::Ignore, problem::Fault};
+use crate::{asker::Asker, ignore::Ignore, problem::Fault};
 
 /// How many files and directories one instruction may copy.
 const MOST_ENTRIES: usize = 2_000_000;
@@ -62,6 +62,8 @@ pub(crate) struct Files<'a> {
     pub(crate) owners: Owners,
     /// How it is called in errors.
     pub(crate) name: &'a str,
+    /// Who wants them.
+    pub(crate) asker: &'a Asker,
 }
 
 /// Whom files belong to where nobody says anything else.

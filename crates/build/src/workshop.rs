@@ -147,6 +147,12 @@ impl Secret {
     }
 }
 
+impl AsRef<[u8]> for Secret {
+    fn as_ref(&self) -> &[u8] {
+        self.reveal()
+    }
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
@@ -158,8 +164,8 @@ impl fmt::Debug for Secret {
 pub enum Ran {
     /// Well. What it changed is an archive, not compressed.
     Changed { layer: File, entries: u64 },
-    /// With another exit code than 0.
-    Failed { code: i32 },
+    /// With another exit code than 0. The notes are what explains it beside what it said.
+    Failed { code: i32, notes: Vec<String> },
     /// By a signal, such as that of too little memory; the text says which.
     Killed(String),
 }

@@ -17,10 +17,28 @@ pub(crate) const DATA_DIR: &str = "OSB_DATA_DIR";
 pub(crate) const LOG: &str = "OSB_LOG";
 /// The key that seals credential vaults which outlive the server: 32 bytes in base64. Since 0.1.
 pub(crate) const VAULT_KEY: &str = "OSB_VAULT_KEY";
+/// The directory of Docker's configuration, in which logins for registries are; `~/.docker` if
+/// absent. Docker reads the same variable. Since 0.1.
+pub(crate) const DOCKER_CONFIG: &str = "DOCKER_CONFIG";
 /// Where users keep data, by the XDG base directory specification.
 const XDG_DATA_HOME: &str = "XDG_DATA_HOME";
 /// The user's home directory.
 const HOME: &str = "HOME";
+/// Where programs that osb starts put what they need for a while.
+const TMPDIR: &str = "TMPDIR";
+/// Where programs are looked for that osb starts, credential helpers among them.
+const PATH: &str = "PATH";
+/// How programs that osb starts reach the network, as most of them read it.
+const PROXIES: [&str; 8] = [
+    "http_proxy",
+    "https_proxy",
+    "ftp_proxy",
+    "all_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+];
 
 /// What the environment said when `osb` started.
 #[derive(Debug, Default)]
@@ -32,6 +50,10 @@ pub(crate) struct Environment {
     pub(crate) log: Option<String>,
     pub(crate) data_home: Option<PathBuf>,
     pub(crate) home: Option<PathBuf>,
+    pub(crate) docker_config: Option<PathBuf>,
+    pub(crate) temporary: Option<PathBuf>,
+    pub(crate) path: Option<OsString>,
+    pub(crate) proxies: Vec<(&'static str, OsString)>,
 }
 
 impl Environment {
@@ -54,8 +76,17 @@ impl Environment {
             log: text(LOG),
             data_home: path(XDG_DATA_HOME).filter(|path| path.is_absolute()),
             home: path(HOME),
+            docker_config: path(DOCKER_CONFIG),
+            temporary: path(TMPDIR),
+            path: raw(PATH),
+            proxies: PROXIES.iter().filter_map(|name| Some((*name, raw(name)?))).collect(),
         }
     }
+}
+
+/// A variable that the command line names, with what it holds.
+pub(crate) fn named(name: &str) -> Option<SecretString> {
+    offered(|other| other == name).remove(name)
 }
 
 /// The variables that the operator offers as secrets, with what they hold.

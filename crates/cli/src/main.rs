@@ -11,9 +11,12 @@ mod doctor;
 mod egress;
 mod ending;
 mod env;
+mod environment;
 mod explain;
 mod failure;
 mod file;
+mod image;
+mod images_config;
 mod input;
 mod invocation;
 mod lifetime;
@@ -22,14 +25,18 @@ mod mounts;
 mod network;
 mod output;
 mod pair;
+mod pipe;
 mod pools;
+mod progress;
 mod run;
 mod runtime;
 mod sandbox;
 mod server;
 mod signals;
+mod size;
 mod snapshot;
 mod spec;
+mod start;
 mod storage;
 mod table;
 mod target;
@@ -41,7 +48,7 @@ mod volume;
 use std::{
     ffi::OsString,
     fs::File,
-    io::{self, Write},
+    io::{self, IsTerminal as _, Write},
     os::fd::AsFd as _,
     process::ExitCode,
 };
@@ -100,6 +107,12 @@ enum Command {
     /// Make, list, use and remove sandboxes
     #[command(subcommand, visible_alias = "sbx")]
     Sandbox(sandbox::Command),
+    /// Get, make, list and remove the images that sandboxes start from
+    #[command(subcommand)]
+    Image(image::Command),
+    /// Show and build the images that come with osb
+    #[command(subcommand, visible_alias = "env")]
+    Environment(environment::Command),
     /// Keep the files of sandboxes, to start others with them
     #[command(subcommand)]
     Snapshot(snapshot::Command),
@@ -143,7 +156,8 @@ fn main() -> ExitCode {
     };
     let role = cli.command.role();
     let (mut out, mut err) = (unbuffered_stdout(), io::stderr());
-    let mut output = Output::new(&mut *out, &mut err);
+    let is_watched = err.is_terminal();
+    let mut output = Output::new(&mut *out, &mut err).watched(is_watched);
     match cli.command.execute(&environment, &mut output) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
@@ -211,6 +225,12 @@ impl Command {
             Self::Sandbox(command) => {
                 wait_for(Threads::Few, sandbox::main(command, environment, output))
             }
+            Self::Image(command) => {
+                wait_for(Threads::Few, image::main(command, environment, output))
+            }
+            Self::Environment(command) => {
+                wait_for(Threads::Few, environment::main(command, environment, output))
+            }
             Self::Snapshot(command) => {
                 wait_for(Threads::Few, snapshot::main(command, environment, output))
             }
@@ -239,6 +259,8 @@ impl Command {
             Self::Run(_) | Self::Sandbox(sandbox::Command::Exec(_)) => Role::StandIn,
             Self::Server(_)
             | Self::Sandbox(_)
+            | Self::Image(_)
+            | Self::Environment(_)
             | Self::Snapshot(_)
             | Self::Volume(_)
             | Self::Egress(_)

@@ -11,6 +11,7 @@ use crate::failure::Failure;
 pub(crate) struct Output<'a> {
     out: &'a mut dyn Write,
     err: &'a mut dyn Write,
+    is_watched: bool,
 }
 
 /// What a listing looks like.
@@ -25,7 +26,18 @@ pub(crate) enum Format {
 
 impl<'a> Output<'a> {
     pub(crate) fn new(out: &'a mut dyn Write, err: &'a mut dyn Write) -> Self {
-        Self { out, err }
+        Self { out, err, is_watched: false }
+    }
+
+    /// Standard error is a terminal, on which what was said can be said anew.
+    #[must_use]
+    pub(crate) fn watched(mut self, is_watched: bool) -> Self {
+        self.is_watched = is_watched;
+        self
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_watched
     }
 
     /// Writes data and hands it on at once.

@@ -4,7 +4,10 @@ mod aftermath;
 
 use std::{pin::pin, time::Duration};
 
-use opensandbox::{ClientError, Lifecycle, Sandbox, api::lifecycle::CreateSandboxRequest};
+use opensandbox::{
+    ClientError, Lifecycle, Sandbox,
+    api::lifecycle::{CreateSandboxRequest, CreateSandboxResponse},
+};
 use osb_core::{Clock, SystemClock};
 use tokio::{task::JoinSet, time::sleep};
 
@@ -17,6 +20,7 @@ use crate::{
     output::Output,
     signals::{Interrupts, Signal, Signals},
     spec::{Content, Spec},
+    start,
     target::Target,
 };
 
@@ -71,10 +75,11 @@ async fn run(
     }
     let lease = i64::try_from(LEASE.as_secs()).ok();
     let request = args.spec.request(content, around.as_ref(), lease);
-    let sandbox = match create(&request, lifecycle, interrupts).await? {
-        Created::Ready(sandbox) => sandbox,
-        Created::Unwanted(sandbox, signal) => {
-            remove(&sandbox, interrupts, output).await;
+    let mut talk = (!args.aftermath.is_quiet()).then_some(&mut *output);
+    let created = match create(&request, lifecycle, interrupts, talk.as_deref_mut()).await? {
+        Created::Wanted(created) => created,
+        Created::Unwanted(created, signal) => {
+            remove(lifecycle, &created.id, interrupts, output).await;
             return Ok(signal.exit_code());
         }
         Created::Abandoned(signal) => {
@@ -83,14 +88,28 @@ async fn run(
         }
     };
     let mut keeper = JoinSet::new();
-    keeper.spawn(keep(lifecycle.clone(), sandbox.id().to_owned()));
+    keeper.spawn(keep(lifecycle.clone(), created.id.clone()));
+    let waited = tokio::select! {
+        sandbox = start::wait(lifecycle, &created, talk) => sandbox.map_err(Failure::from),
+        signal = interrupts.next() => {
+            remove(lifecycle, &created.id, interrupts, output).await;
+            return Ok(signal.exit_code());
+        }
+    };
+    let sandbox = match waited {
+        Ok(sandbox) => sandbox,
+        Err(failure) => {
+            remove(lifecycle, &created.id, interrupts, output).await;
+            return Err(failure);
+        }
+    };
     let ended = tokio::select! {
         ended = work(args, content, &sandbox, output) => ended,
         signal = interrupts.next() => Ok(signal.exit_code()),
     };
     keeper.abort_all();
     let told = args.aftermath.tell(lifecycle, sandbox.id(), interrupts, output).await;
-    remove(&sandbox, interrupts, output).await;
+    remove(lifecycle, sandbox.id(), interrupts, output).await;
     let code = ended?;
     told?;
     Ok(code)
@@ -107,9 +126,9 @@ async fn work(
 }
 
 enum Created {
-    Ready(Sandbox),
+    Wanted(CreateSandboxResponse),
     /// Interrupted meanwhile, but here, and to be removed.
-    Unwanted(Sandbox, Signal),
+    Unwanted(CreateSandboxResponse, Signal),
     /// Interrupted twice: nobody waits for it any more.
     Abandoned(Signal),
 }
@@ -120,14 +139,15 @@ async fn create(
     request: &CreateSandboxRequest,
     lifecycle: &Lifecycle,
     interrupts: &mut impl Interrupts,
+    output: Option<&mut Output<'_>>,
 ) -> Result<Created, ClientError> {
-    let mut creation = pin!(Sandbox::create(lifecycle, request));
+    let mut creation = pin!(start::create(lifecycle, request, output));
     let signal = tokio::select! {
-        sandbox = &mut creation => return sandbox.map(Created::Ready),
+        created = &mut creation => return created.map(Created::Wanted),
         signal = interrupts.next() => signal,
     };
     tokio::select! {
-        sandbox = creation => sandbox.map(|sandbox| Created::Unwanted(sandbox, signal)),
+        created = creation => created.map(|created| Created::Unwanted(created, signal)),
         signal = interrupts.next() => Ok(Created::Abandoned(signal)),
     }
 }
@@ -144,13 +164,20 @@ async fn keep(lifecycle: Lifecycle, id: String) {
 }
 
 /// Removes the sandbox; says so if it could not.
-async fn remove(sandbox: &Sandbox, interrupts: &mut impl Interrupts, output: &mut Output<'_>) {
+async fn remove(
+    lifecycle: &Lifecycle,
+    id: &str,
+    interrupts: &mut impl Interrupts,
+    output: &mut Output<'_>,
+) {
     let left = tokio::select! {
-        removed = sandbox.kill() => removed.err().map(|error| error.to_string()),
+        removed = lifecycle.delete(id) => {
+            let failed = removed.err().filter(|error| !error.is_not_found());
+            failed.map(|error| error.to_string())
+        }
         _ = interrupts.next() => Some("interrupted".to_owned()),
     };
     if let Some(reason) = left {
-        let id = sandbox.id();
         output.say(&format!("sandbox {id} was not removed ({reason}): try osb sandbox rm {id}"));
     }
 }
@@ -249,6 +276,31 @@ mod tests {
         let mut interrupts = After::call(&backend, "/sandboxes");
         let (code, ..) = run_line(&backend, &["run", "--", "x"], &mut interrupts).await;
         assert_eq!(code.unwrap(), 130);
+        assert!(backend.sandboxes().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_interrupt_while_an_image_is_pulled_removes_the_sandbox() {
+        let backend = FakeBackend::start().await;
+        backend.hold_starts(&["pulling debian"; 1000]);
+        let mut interrupts = After::call(&backend, "/sandboxes/sandbox-1");
+        let line = ["run", "--image", "debian", "--", "x"];
+        let (code, _, err) = run_line(&backend, &line, &mut interrupts).await;
+        assert_eq!(code.unwrap(), 130);
+        assert!(backend.sandboxes().is_empty());
+        assert!(err.contains("osb: pulling debian\n"), "{err}");
+    }
+
+    #[tokio::test]
+    async fn an_image_that_does_not_come_is_the_reason() {
+        let backend = FakeBackend::start().await;
+        backend.hold_starts(&["pulling debian"; 2]);
+        backend.fail_starts("the registry does not have it");
+        let line = ["run", "--quiet", "--image", "debian", "--", "x"];
+        let (result, _, err) = run_line(&backend, &line, &mut Never).await;
+        let failure = result.unwrap_err();
+        assert_eq!((failure.exit_code(Role::StandIn), err.as_str()), (125, ""));
+        assert!(failure.report().unwrap().contains("the registry does not have it"));
         assert!(backend.sandboxes().is_empty());
     }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use osb_core::{Memory, Runtime};
+use osb_image::Images;
 use osb_native::{Check, Native, Obstacle, PoolConfig};
 
 use crate::{doctor, failure::Failure};
@@ -39,6 +40,14 @@ pub(crate) struct Settings {
     pub(crate) default_disk: Option<Memory>,
     /// The directories that sandboxes may be shown.
     pub(crate) host_paths: Vec<PathBuf>,
+    pub(crate) images: osb_image::Settings,
+}
+
+/// A runtime that has started.
+pub(crate) struct Started {
+    pub(crate) runtime: Arc<dyn Runtime>,
+    /// The images that its sandboxes are made of, if it leaves them to others.
+    pub(crate) images: Option<Images>,
 }
 
 /// Starts the runtime, or says what it lacks.
@@ -47,7 +56,7 @@ pub(crate) async fn start(
     data_dir: &Path,
     obstacle: Option<&Obstacle>,
     host: Settings,
-) -> Result<Arc<dyn Runtime>, Failure> {
+) -> Result<Started, Failure> {
     match kind {
         Kind::Native => native(data_dir, obstacle, host).await,
         Kind::Docker | Kind::Kubernetes => Err(Failure::Usage(
@@ -102,6 +111,7 @@ fn config(data_dir: PathBuf) -> osb_native::Config {
         default_disk: None,
         pools: Vec::new(),
         host_paths: Vec::new(),
+        images: osb_native::ImageSettings::default(),
     }
 }
 
@@ -109,15 +119,17 @@ async fn native(
     data_dir: &Path,
     obstacle: Option<&Obstacle>,
     host: Settings,
-) -> Result<Arc<dyn Runtime>, Failure> {
+) -> Result<Started, Failure> {
     let checks = checks(data_dir, obstacle);
     if !checks.iter().all(Check::is_ok) {
         return Err(Failure::Unfit(doctor::describe(&checks)));
     }
-    let Settings { pools, default_disk, host_paths } = host;
-    let config = osb_native::Config { pools, default_disk, host_paths, ..config_below(data_dir) };
+    let Settings { pools, default_disk, host_paths, images } = host;
+    let below = config_below(data_dir);
+    let config = osb_native::Config { pools, default_disk, host_paths, images, ..below };
     let native = Native::start(config, osb_bundle::EXECD).await.map_err(|source| {
         Failure::Machine { doing: "cannot start the native runtime", source: source.into() }
     })?;
-    Ok(native)
+    let images = Some(native.images().clone());
+    Ok(Started { runtime: native, images })
 }

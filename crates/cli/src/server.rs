@@ -3,10 +3,11 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use osb_core::{Memory, SystemClock};
+use osb_egress::ExtraCa;
 use osb_native::Obstacle;
 use osb_server::{
     ApiKeySource, AuthMode, Config, ConfigError, EgressSettings, Operator, OperatorError,
-    Overrides, RawAudit, RawConfig, RawOperator, Server, StartError,
+    Overrides, RawAudit, RawConfig, RawOperator, Server, StartError, World,
 };
 use serde::Deserialize;
 
@@ -14,10 +15,11 @@ use crate::{
     data_dir::{self, User},
     env::{self, API_KEY, Environment},
     failure::Failure,
+    images_config::RawImages,
     logging::{self, Reader},
     output::Output,
     pools::{self, RawPool},
-    runtime::{self, Kind},
+    runtime::{self, Kind, Started},
     signals::{Interrupts as _, Signals},
     storage::Storage,
 };
@@ -74,24 +76,29 @@ pub(crate) async fn main(
         tracing::warn!(%error, "cannot have more descriptors");
     }
     let mut signals = Signals::listen_but_to_hangups()?;
-    let File { pool, native, storage, .. } = file(&args)?;
+    let File { pool, native, storage, images, .. } = file(&args)?;
+    let images = images.check()?;
     let host = runtime::Settings {
         pools: pools::checked(pool)?,
         default_disk: native.default_disk()?,
         host_paths: storage.host_paths(&config.data_dir)?,
+        images: images.store.clone(),
     };
     let failed = |source: StartError| {
         let doing = "cannot start the server";
         Failure::Machine { doing, source: source.into() }
     };
     let listener = Server::listen(&config).await.map_err(failed)?;
-    let runtime = runtime::start(args.runtime, &config.data_dir, obstacle.as_ref(), host).await?;
+    let Started { runtime, images: kept } =
+        runtime::start(args.runtime, &config.data_dir, obstacle.as_ref(), host).await?;
     // A crash leaves no secret of a vault on a disk. Not earlier: sandboxes would inherit it.
     if let Err(error) = osb_sys::fs::write("/proc/self/coredump_filter", "0") {
         tracing::warn!(%error, "if the server crashes, its memory may be written to a disk");
     }
-    let (ours, clock) = (Arc::clone(&runtime), Arc::new(SystemClock));
-    let server = Server::start(listener, config, ours, clock).await.map_err(failed)?;
+    let extra_ca = config.egress_settings.extra_ca.as_ref().map(ExtraCa::pem);
+    let images = kept.map(|kept| images.remote(kept, extra_ca, environment)).transpose()?;
+    let world = World { runtime: Arc::clone(&runtime), images, clock: Arc::new(SystemClock) };
+    let server = Server::start(listener, config, world).await.map_err(failed)?;
     let (address, key) = (server.address(), whereabouts(server.api_key_source()));
     match reader {
         Reader::Person => output.say(&format!("listening on http://{address}\nosb: {key}")),
@@ -123,6 +130,8 @@ struct File {
     egress: RawOperator,
     #[serde(default)]
     audit: RawAudit,
+    #[serde(default)]
+    images: RawImages,
 }
 
 /// The table `[native]`, about sandboxes on this host.

@@ -143,7 +143,7 @@ impl Spec {
 }
 
 /// Checks the text here, where the person still sees what they typed, and sends it as it is.
-fn amount<T>(text: &str) -> Result<String, T::Err>
+pub(crate) fn amount<T>(text: &str) -> Result<String, T::Err>
 where
     T: std::str::FromStr,
 {

@@ -30,6 +30,10 @@ impl View {
         self.target.lifecycle(environment)
     }
 
+    pub(crate) fn is_for_people(&self) -> bool {
+        self.output == Format::Table
+    }
+
     /// Shows it as JSON, or to people as `describe` says.
     pub(crate) fn show<T: Serialize + ?Sized>(
         &self,

@@ -4,15 +4,19 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Cpu, Memory, Token};
+use crate::{Account, Cpu, Memory, Token};
 
 /// The descriptor from which execd, started by the native runtime, reads its [`Boot`] to the end. If
-/// it is a channel, the file to read arrives there as a descriptor, and until then execd waits: that
+/// it is a channel, they arrive there as [`Sent`], and until then execd waits: that
 /// is how a sandbox is started before anybody has asked for it. If the channel closes first, execd ends.
 pub const BOOT_FD: i32 = 3;
 /// The descriptor of the unix socket on which that execd listens. Those of what else [`Boot`] speaks
 /// of follow, in the order of its fields and without gaps.
 pub const LISTEN_FD: i32 = 4;
+
+/// What runs in a sandbox for which nobody has a program: nothing, until it is ended. Published
+/// clients ask for it in so many words; execd does the same without a program.
+pub const IDLE: [&str; 3] = ["tail", "-f", "/dev/null"];
 
 /// execd's instructions, as JSON on [`BOOT_FD`]: never in arguments or the environment, which
 /// every process of the sandbox could read.
@@ -25,8 +29,15 @@ pub struct Boot {
     pub entrypoint: Vec<String>,
     /// The environment of the entrypoint and of every command.
     pub env: BTreeMap<String, String>,
-    /// Where the entrypoint and commands start unless they say otherwise.
+    /// Where the entrypoint and commands start unless they say otherwise. Made if it is missing.
     pub workdir: String,
+    /// As whom the entrypoint and commands run unless they say otherwise; without one, as execd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<Account>,
+    /// With one, `SIGTERM` says that the sandbox is to end: the entrypoint gets the signal of this number in its
+    /// place, and execd ends with it at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<i32>,
     /// Authorities, as PEM, that programs trust beside those that their image does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<String>,
@@ -40,6 +51,15 @@ pub struct Boot {
     /// [`LISTEN_FD`] is not a listener but a channel on which connections arrive as descriptors.
     #[serde(default)]
     pub by_descriptor: bool,
+}
+
+/// What arrives on a channel in place of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sent {
+    /// The instructions.
+    Here(Box<Boot>),
+    /// They are longer than a message may be: a file with them comes along.
+    InFile,
 }
 
 /// What a sandbox may use, and in which words the kernel tells what it does use.

@@ -4,7 +4,9 @@
 //! No I/O, no async runtime, no HTTP. Data flows one way: a request becomes [`Desired`] state,
 //! [`plan`] compares it with what a runtime [`Observed`], and the server applies the [`Step`]s.
 
+mod accounts;
 pub mod agent;
+mod builds;
 mod chain;
 mod clock;
 mod label;
@@ -17,6 +19,8 @@ mod state;
 pub mod testkit;
 mod volume;
 
+pub use accounts::{Account, Accounts, UnknownAccount};
+pub use builds::{Builds, LentFile, Written};
 pub use chain::Chain;
 pub use clock::{Clock, SystemClock};
 pub use label::{InvalidLabel, check_labels};
@@ -26,6 +30,6 @@ pub use runtime::{
     Dialled, Exit, Kept, Network, Observed, ObservedState, Outlets, Pause, PoolStatus, Runtime,
     RuntimeError, Snapshots, StageTimes, Usage, Used,
 };
-pub use spec::{ImageName, Resources, SandboxSpec, Token};
+pub use spec::{ImageDigest, ImageName, Resources, SandboxSpec, Token};
 pub use state::{Phase, Reason, Status};
 pub use volume::{KeptVolume, Volume, VolumeProblem, VolumeSource, Volumes, is_volume_name};

@@ -9,7 +9,7 @@ use futures_core::stream::BoxStream;
 use osb_api::{SandboxId, SnapshotId};
 use serde::{Deserialize, Serialize};
 
-use crate::{ImageName, SandboxSpec, VolumeProblem, Volumes};
+use crate::{Builds, ImageName, SandboxSpec, VolumeProblem, Volumes};
 
 /// A place where sandboxes run: this host, a Docker daemon, a Kubernetes cluster.
 ///
@@ -80,6 +80,11 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// The power to answer for everything that a sandbox sends, if this runtime has it.
     fn network(&self) -> Option<&dyn Network> {
+        None
+    }
+
+    /// The power to build images in sandboxes, if this runtime has it.
+    fn builds(&self) -> Option<&dyn Builds> {
         None
     }
 }
@@ -249,7 +254,7 @@ pub enum RuntimeError {
     Invalid(String),
     /// The request names an image that is not here.
     #[error(
-        "image {0} is not known here: use host, which is the programs of the server's own host"
+        "image {0} is not here: pull it, or use host, which is the programs of the server's own host"
     )]
     UnknownImage(ImageName),
     /// The request names a snapshot that is not here.

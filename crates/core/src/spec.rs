@@ -12,6 +12,10 @@ use crate::{Cpu, Memory, Volume};
 pub struct SandboxSpec {
     pub id: SandboxId,
     pub image: ImageName,
+    /// The very image that the name stood for when the sandbox was asked for. Absent where the name
+    /// says it all, as `host` does, and where the runtime looks for images itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_digest: Option<ImageDigest>,
     /// The program that the sandbox is for, never empty.
     pub entrypoint: Vec<String>,
     pub env: BTreeMap<String, String>,
@@ -38,6 +42,7 @@ impl SandboxSpec {
         Self {
             id,
             image,
+            image_digest: None,
             entrypoint,
             env: BTreeMap::new(),
             resources: Resources::default(),
@@ -74,6 +79,21 @@ impl ImageName {
 impl fmt::Display for ImageName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// What the content of an image gives it for a name: the digest of its manifest, `sha256:…`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ImageDigest(String);
+
+impl ImageDigest {
+    pub fn new(digest: impl Into<String>) -> Self {
+        Self(digest.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 

@@ -70,12 +70,14 @@ impl fmt::Display for Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Reason {
+    ImagePulling,
     ContainerStarting,
     ContainerRunning,
     ContainerPaused,
     ContainerExited,
     ContainerExitedError,
     OutOfMemory,
+    ImagePullFailed,
     StartFailed,
     Vanished,
     UserRequest,
@@ -85,12 +87,14 @@ pub enum Reason {
 impl Reason {
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::ImagePulling => "IMAGE_PULLING",
             Self::ContainerStarting => "CONTAINER_STARTING",
             Self::ContainerRunning => "CONTAINER_RUNNING",
             Self::ContainerPaused => "CONTAINER_PAUSED",
             Self::ContainerExited => "CONTAINER_EXITED",
             Self::ContainerExitedError => "CONTAINER_EXITED_ERROR",
             Self::OutOfMemory => "OUT_OF_MEMORY",
+            Self::ImagePullFailed => "IMAGE_PULL_FAILED",
             Self::StartFailed => "START_FAILED",
             Self::Vanished => "VANISHED",
             Self::UserRequest => "USER_REQUEST",
@@ -106,4 +110,16 @@ pub struct Status {
     pub reason: Reason,
     pub message: String,
     pub since: Timestamp,
+}
+
+impl Status {
+    /// That of a sandbox which was just asked for.
+    pub fn starting(now: Timestamp) -> Self {
+        Self {
+            phase: Phase::Pending,
+            reason: Reason::ContainerStarting,
+            message: "the sandbox is being started".to_owned(),
+            since: now,
+        }
+    }
 }

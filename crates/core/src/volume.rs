@@ -79,6 +79,13 @@ pub trait Volumes: Send + Sync {
     /// cannot be told soon.
     async fn sizes(&self, names: &[String]) -> Result<Vec<Option<u64>>, RuntimeError>;
 
+    /// How many bytes the files of one volume take, however long it takes to count them. `None` if it
+    /// is not there.
+    async fn measure(&self, name: &str) -> Result<Option<u64>, RuntimeError> {
+        let sizes = self.sizes(&[name.to_owned()]).await?;
+        Ok(sizes.into_iter().flatten().next())
+    }
+
     /// Makes the volume be gone with everything in it. One that is not there is
     /// [`VolumeProblem::NotFound`], and one that a sandbox uses stays, with
     /// [`VolumeProblem::InUse`].

@@ -36,7 +36,7 @@ use crate::{
 /// What may leave all sandboxes, and what has. Clones are the same.
 #[derive(Clone)]
 pub struct Egress {
-    house: Arc<House>,
+    pub(crate) house: Arc<House>,
 }
 
 /// How much every sandbox may use of what they share, and where names are resolved.

@@ -13,6 +13,7 @@ mod dns;
 mod door;
 mod egress;
 mod extra_ca;
+mod fetch;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 mod guard;
@@ -40,6 +41,7 @@ pub use decision::{
 };
 pub use egress::{Egress, Follow, Settings};
 pub use extra_ca::ExtraCa;
+pub use fetch::FetchError;
 pub use guard::is_public;
 pub use intercept::Root;
 pub use name::{BadName, Name};

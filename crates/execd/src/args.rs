@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long, env = env::LOG_FILE, value_name = "FILE")]
     log_file: Option<PathBuf>,
 
-    /// Accepted and not used: code contexts are not served by a Jupyter server.
+    /// Accepted and not used: code needs no Jupyter server.
     #[arg(long, value_name = "URL")]
     jupyter_host: Option<String>,
 
@@ -140,6 +140,7 @@ impl Args {
                 std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             ),
             entrypoint: Some(self.entrypoint).filter(|argv| !argv.is_empty()),
+            stop_signal: None,
             commands: Settings {
                 on_disconnect: self.on_disconnect,
                 log_limit: self.command_log_limit,

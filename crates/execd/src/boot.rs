@@ -14,12 +14,19 @@ use std::{
 
 use osb_core::{
     Token,
-    agent::{BOOT_FD, Boot, LISTEN_FD},
+    agent::{BOOT_FD, Boot, LISTEN_FD, Sent},
 };
-use osb_sys::{fs::PathError, inherited, message};
-use rustix::fs::{FileType, fstat};
+use osb_sys::{
+    fs::{self, PathError},
+    inherited, message, process,
+};
+use rustix::{
+    fs::{FileType, fstat},
+    process::Signal,
+};
 
 use crate::{
+    accounts,
     command::Settings,
     env,
     environment::Environment,
@@ -39,6 +46,8 @@ pub struct Start {
     pub(crate) environment: Environment,
     /// The program that execd ends with.
     pub(crate) entrypoint: Option<Vec<String>>,
+    /// With one, `SIGTERM` is an order to end with the entrypoint, which gets this signal.
+    pub(crate) stop_signal: Option<Signal>,
     pub(crate) commands: Settings,
     /// Where to read what the sandbox uses.
     pub(crate) meter: Meter,
@@ -180,6 +189,10 @@ impl Descriptors {
         if let Some(authority) = &boot.trust {
             trust::install(authority, &mut variables);
         }
+        // Where it cannot be made, the entrypoint tells of it.
+        fs::create_dir_all(&boot.workdir).ok();
+        let user = boot.user.map(accounts::identity_of);
+        let environment = Environment::new(variables, PathBuf::from(boot.workdir)).of_user(user);
         Ok(Start {
             listen: if boot.by_descriptor {
                 Listen::Channel(self.listener)
@@ -187,8 +200,11 @@ impl Descriptors {
                 Listen::Unix(UnixListener::from(self.listener))
             },
             token: Some(boot.token),
-            environment: Environment::new(variables, PathBuf::from(boot.workdir)),
+            environment,
             entrypoint: Some(boot.entrypoint).filter(|argv| !argv.is_empty()),
+            stop_signal: boot
+                .stop_signal
+                .map(|number| process::signal(number).unwrap_or(Signal::TERM)),
             commands,
             meter,
             grace: GRACE,
@@ -204,12 +220,17 @@ fn is_channel(file: impl AsFd) -> bool {
     matches!(kind, Ok(FileType::Socket))
 }
 
-/// Reads the instructions: from a file, or from one that is yet to be sent if `from` is a channel.
+/// Reads the instructions: from a file, or from what is yet to be sent if `from` is a channel.
 fn read(from: File) -> Result<Boot, StartError> {
     let mut file = if is_channel(&from) {
-        let sent = message::receive::<()>(&from).map_err(StartError::Read)?;
-        let sent = sent.and_then(|((), fds)| fds.into_iter().next());
-        File::from(sent.ok_or(StartError::Unclaimed)?)
+        let sent = message::receive::<Sent>(&from).map_err(StartError::Read)?;
+        match sent.ok_or(StartError::Unclaimed)? {
+            (Sent::Here(boot), _) => return Ok(*boot),
+            (Sent::InFile, fds) => {
+                let file = fds.into_iter().next().map(File::from);
+                file.ok_or(StartError::Missing("a file with the rest of them"))?
+            }
+        }
     } else {
         from
     };

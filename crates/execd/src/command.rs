@@ -43,7 +43,11 @@ pub(crate) fn routes() -> Router<Arc<Daemon>> {
 
 /// `POST /command`.
 async fn run(State(daemon): State<Arc<Daemon>>, content: Body) -> Result<Response, ApiError> {
-    let asked: RunCommand = body::json(content).await?;
+    execute(daemon, body::json(content).await?).await
+}
+
+/// Runs a command, and answers with its events.
+pub(crate) async fn execute(daemon: Arc<Daemon>, asked: RunCommand) -> Result<Response, ApiError> {
     let (answer, answered) = oneshot::channel();
     // A task of its own: whoever asks and leaves at once has asked all the same.
     daemon.tasks.clone().spawn(begin(daemon, asked, answer));

@@ -11,6 +11,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     boot::{Instructions, Listen, Start, StartError},
+    code::{Contexts, Door},
     command::{Commands, Settings},
     entrypoint::{Entrypoint, Outlets, Process},
     environment::Environment,
@@ -45,6 +46,7 @@ pub(crate) struct Daemon {
     pub(crate) reaper: Reaper,
     pub(crate) commands: Commands,
     pub(crate) sessions: Sessions,
+    pub(crate) contexts: Contexts,
     pub(crate) meter: Meter,
     pub(crate) entrypoint: Option<Entrypoint>,
     pub(crate) log: Log,
@@ -68,6 +70,7 @@ impl Daemon {
             reaper: Reaper::default(),
             commands: Commands::new(Settings::default()),
             sessions: Sessions::default(),
+            contexts: Contexts::default(),
             meter,
             entrypoint: None,
             log: Log::new(Level::Nothing, None),
@@ -87,6 +90,7 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
     let mut children = signal(SignalKind::child()).map_err(StartError::Runtime)?;
     let mut signals = Signals::hear().map_err(StartError::Runtime)?;
     let routes = routes::table();
+    let door = Door::open();
     if instructions.come_later() {
         drop(practice::answer(&routes, &mut children).await);
     }
@@ -97,6 +101,7 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
         token,
         environment,
         entrypoint,
+        stop_signal,
         commands,
         meter,
         isolation,
@@ -136,6 +141,7 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
         isolation: Isolation::new(isolation),
         ..Daemon::bare(environment, meter)
     });
+    let door = door.said_in(&daemon.environment);
     let outlets = Outlets { stdout, stderr };
     let reaping = async {
         while children.recv().await.is_some() {
@@ -145,20 +151,26 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
     };
     let serving = listener.serve(Arc::clone(&daemon), routes.with_state(Arc::clone(&daemon)));
     let living = async {
-        let code = tokio::select! {
+        let over = tokio::select! {
             // An isolated session ends when whoever made it says so, not by what runs in it.
-            code = life(&daemon, outlets, &mut signals), if !is_session => code,
-            () = serving => 0,
+            over = life(&daemon, outlets, &mut signals, stop_signal), if !is_session => over,
+            () = serving => Over::of(0),
         };
         // Nobody listens from here on.
-        end(&daemon, grace, &mut signals).await;
-        code
+        if over.is_ordered {
+            // Nobody waits for the rest either.
+            daemon.reaper.signal_all(Signal::KILL);
+        } else {
+            end(&daemon, grace, &mut signals).await;
+        }
+        over.code
     };
     let code = tokio::select! {
         code = living => code,
         never = reaping => never,
         never = daemon.reaper.keep_starts_moving() => never,
         never = daemon.rest.keep() => never,
+        never = door.keep() => never,
     };
     drop(daemon);
     let all_flushed = async {
@@ -174,34 +186,75 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
     Ok(code)
 }
 
-/// Resolves with the exit code when there is no reason to go on. What is sent to execd meanwhile
-/// is for the entrypoint, which may take as long as it likes to end: whoever asked it to can kill
-/// us. Without one, it is for us.
-async fn life(daemon: &Arc<Daemon>, outlets: Outlets, signals: &mut Signals) -> u8 {
+/// How a life ended.
+#[derive(Debug, Clone, Copy)]
+struct Over {
+    /// The exit code.
+    code: u8,
+    /// Whether whoever runs the sandbox has ordered it.
+    is_ordered: bool,
+}
+
+impl Over {
+    fn of(code: u8) -> Self {
+        Self { code, is_ordered: false }
+    }
+}
+
+/// Resolves when there is no reason to go on. What is sent to execd meanwhile is for the entrypoint,
+/// which may take as long as it likes to end: whoever asked it to can kill us. Without one, it is for us.
+async fn life(
+    daemon: &Arc<Daemon>,
+    outlets: Outlets,
+    signals: &mut Signals,
+    stop_signal: Option<Signal>,
+) -> Over {
     let Some(entrypoint) = &daemon.entrypoint else {
-        let signal = signals.end().await;
-        daemon.log.write(Level::Info, format_args!("asked to end by signal {}", signal.as_raw()));
-        return 0;
+        rest(daemon, signals).await;
+        return Over::of(0);
     };
+    if entrypoint.is_idle() {
+        rest(daemon, signals).await;
+        return Over { code: 0, is_ordered: stop_signal.is_some() };
+    }
     let Process { leader, exited } = match entrypoint.start(daemon, outlets).await {
         Ok(process) => process,
-        Err(failure) => return failure.report(),
+        Err(failure) => return Over::of(failure.report()),
     };
     daemon
         .log
         .write(Level::Info, format_args!("the entrypoint runs as process {}", leader.as_raw_pid()));
+    let mut is_ordered = false;
     let exit = tokio::select! {
         exit = exited => exit,
-        never = forward(daemon, leader, signals) => never,
+        never = forward(daemon, leader, signals, stop_signal, &mut is_ordered) => never,
     };
     entrypoint.has_ended(exit);
     daemon.log.write(Level::Info, format_args!("the entrypoint ended: {exit:?}"));
-    exit.code()
+    Over { code: exit.code(), is_ordered }
 }
 
-async fn forward<Never>(daemon: &Daemon, leader: Pid, signals: &mut Signals) -> Never {
+/// Waits until somebody asks for the end.
+async fn rest(daemon: &Daemon, signals: &mut Signals) {
+    let signal = signals.end().await;
+    daemon.log.write(Level::Info, format_args!("asked to end by signal {}", signal.as_raw()));
+}
+
+async fn forward<Never>(
+    daemon: &Daemon,
+    leader: Pid,
+    signals: &mut Signals,
+    stop_signal: Option<Signal>,
+    is_ordered: &mut bool,
+) -> Never {
     loop {
-        let signal = signals.next().await;
+        let signal = match (signals.next().await, stop_signal) {
+            (Signal::TERM, Some(stop)) => {
+                *is_ordered = true;
+                stop
+            }
+            (signal, _) => signal,
+        };
         if asks_to_end(signal) {
             daemon.log.write(
                 Level::Info,

@@ -10,7 +10,7 @@ use std::{
 
 use jiff::Timestamp;
 use osb_api::execd::EntrypointStatus;
-use osb_core::{Clock, SystemClock};
+use osb_core::{Clock, SystemClock, agent::IDLE};
 use osb_sys::spawn::Streams;
 use rustix::process::Pid;
 use tokio::net::unix::pipe::Receiver;
@@ -83,6 +83,11 @@ impl Entrypoint {
         }
     }
 
+    /// Whether it is there to do nothing, for which no program is needed.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.argv == IDLE
+    }
+
     /// Starts it. All that it prints is read at once, kept within a bound, and passed on.
     pub(crate) async fn start(
         &self,
@@ -100,7 +105,7 @@ impl Entrypoint {
             program: Program::Argv(self.argv.clone()),
             cwd: daemon.environment.workdir().to_owned(),
             env: daemon.environment.base().clone(),
-            identity: None,
+            identity: daemon.environment.identity(None),
         };
         let (stdin, (our_stdout, stdout), (our_stderr, stderr)) =
             (nothing()?, io::pipe()?, io::pipe()?);

@@ -1,10 +1,15 @@
 //! The file of assignments that is added to the environment of every command.
 
-use std::{cell::Cell, collections::BTreeMap, io::ErrorKind, path::Path};
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    io::{self, ErrorKind},
+    path::Path,
+};
 
-use osb_sys::fs;
+use osb_sys::{beneath, fs};
 
-use crate::expand;
+use crate::{env, expand};
 
 /// How much may come in place of all `$NAME` together. A short name may have a long value, and with
 /// many of them a small file would fill the memory; the kernel takes no more than this anyway.
@@ -20,13 +25,21 @@ pub(crate) fn load(
         Ok(content) => parse(&String::from_utf8_lossy(&content), value),
         Err(error) => {
             if error.kind() == ErrorKind::NotFound {
-                let made = path.parent().map_or(Ok(()), fs::create_dir_all);
                 // A file system that is read-only has no such file, and needs none.
-                drop(made.and_then(|()| fs::write(path, b"")));
+                drop(make(path));
             }
             BTreeMap::new()
         }
     }
+}
+
+fn make(path: &Path) -> io::Result<()> {
+    if path == Path::new(env::DEFAULT_ENV_FILE) {
+        // Nobody has asked for it there: neither a link of the image nor a volume gets it.
+        return beneath::make_file(Path::new("/"), path);
+    }
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+    made.and_then(|()| fs::write(path, b"")).map_err(io::Error::other)
 }
 
 /// Reads `NAME=value` lines. Values may be quoted, and quoted values may span lines: in double

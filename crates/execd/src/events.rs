@@ -28,6 +28,16 @@ pub(crate) fn channel() -> (mpsc::Sender<Bytes>, Body) {
     (client, Body::from_stream(body))
 }
 
+/// The same for a run under this id, with the events that every one begins with.
+pub(crate) fn begin(id: &str) -> (mpsc::Sender<Bytes>, Body) {
+    let (client, body) = channel();
+    let mut first = Vec::new();
+    Event::init(id, now()).frame(&mut first);
+    Event::ping(now()).frame(&mut first);
+    client.try_send(Bytes::from(first)).expect("invariant: a new channel has room");
+    (client, body)
+}
+
 /// When to send a `ping`; the first was sent at the beginning.
 pub(crate) fn pings(began: Instant) -> Interval {
     let mut ping = interval_at(began + PING, PING);

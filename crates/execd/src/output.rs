@@ -4,14 +4,16 @@ mod budget;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod lines;
+mod verbatim;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{borrow::Cow, io, sync::Arc, time::Duration};
 
 use osb_api::execd::Event;
 use tokio::net::unix::pipe::Receiver;
 
 pub(crate) use budget::Budget;
 use lines::Lines;
+use verbatim::Verbatim;
 
 /// The most that is read at once. Every byte can become an event of sixty, so this bounds what is
 /// held for a client.
@@ -40,20 +42,39 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Makes an event of a line and a time.
 type Make = fn(String, i64) -> Event;
 
-/// One output of a command: a pipe, and the lines that come out of it.
+/// How output is cut into the texts of events.
+#[derive(Debug)]
+enum Cut {
+    /// One for each line.
+    Lines(Lines),
+    /// As it comes.
+    Verbatim(Verbatim),
+}
+
+/// One output of a program: a pipe, and the texts that come out of it.
 #[derive(Debug)]
 pub(crate) struct Output {
     /// Gone once all writers have closed it.
     pipe: Option<Receiver>,
-    lines: Lines,
+    cut: Cut,
     make: Make,
     budget: Option<Arc<Budget>>,
 }
 
 impl Output {
-    /// Over a pipe that was told not to make its reader wait.
+    /// Line by line, over a pipe that was told not to make its reader wait.
     pub(crate) fn new(pipe: Receiver, make: Make) -> Self {
-        Self { pipe: Some(pipe), lines: Lines::default(), make, budget: None }
+        Self { pipe: Some(pipe), cut: Cut::Lines(Lines::default()), make, budget: None }
+    }
+
+    /// From here on as it comes, with the ends of its lines.
+    pub(crate) fn be_verbatim(&mut self) {
+        self.cut = Cut::Verbatim(Verbatim::default());
+    }
+
+    /// From here on drops all that is beyond a budget, which may be shared with other outputs.
+    pub(crate) fn be_within(&mut self, budget: &Arc<Budget>) {
+        self.budget = Some(Arc::clone(budget));
     }
 
     /// Drops all that is beyond a budget, which may be shared with other outputs.
@@ -102,10 +123,14 @@ impl Output {
         length as u64
     }
 
-    /// Appends the line that has no terminator, if there is one.
+    /// Appends what is there of a line or a character that has no end.
     pub(crate) fn finish(&mut self, now: i64, frames: &mut Vec<u8>) {
         let make = self.make;
-        self.lines.finish(|text| make(text.into_owned(), now).frame(frames));
+        let emit = |text: Cow<'_, str>| make(text.into_owned(), now).frame(frames);
+        match &mut self.cut {
+            Cut::Lines(lines) => lines.finish(emit),
+            Cut::Verbatim(verbatim) => verbatim.finish(emit),
+        }
     }
 
     /// Reads all that comes and drops it, until nobody is left who writes. Whoever writes is not
@@ -135,6 +160,10 @@ impl Output {
     fn take(&mut self, bytes: &[u8], now: i64, frames: &mut Vec<u8>) {
         let bytes = self.budget.as_ref().map_or(bytes, |budget| budget.admit(bytes));
         let make = self.make;
-        self.lines.feed(bytes, |text| make(text.into_owned(), now).frame(frames));
+        let emit = |text: Cow<'_, str>| make(text.into_owned(), now).frame(frames);
+        match &mut self.cut {
+            Cut::Lines(lines) => lines.feed(bytes, emit),
+            Cut::Verbatim(verbatim) => verbatim.feed(bytes, emit),
+        }
     }
 }

@@ -1,20 +1,19 @@
 //! The table of routes.
 
-mod unsupported;
-
 use std::sync::Arc;
 
 use axum::{Router, response::Response, routing::get};
 use http::{Method, Uri};
 
 use crate::{
-    command, daemon::Daemon, entrypoint, error::ApiError, files, isolated, metrics, proxy, reply,
-    session, terminal,
+    code, command, daemon::Daemon, entrypoint, error::ApiError, files, isolated, metrics, proxy,
+    reply, session, terminal,
 };
 
 pub(crate) fn table() -> Router<Arc<Daemon>> {
     Router::new()
         .route("/ping", get(ping))
+        .merge(code::routes())
         .merge(command::routes())
         .merge(entrypoint::routes())
         .merge(files::routes())
@@ -23,7 +22,6 @@ pub(crate) fn table() -> Router<Arc<Daemon>> {
         .merge(proxy::routes())
         .merge(session::routes())
         .merge(terminal::routes())
-        .merge(unsupported::table())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
 }

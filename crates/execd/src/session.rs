@@ -1,6 +1,6 @@
 //! Shells that remember: one bash for each session, which runs one text after the other.
 //!
-//! Every session has a task (`queue`) that takes its runs in order. It drives a bash (`shell`)
+//! Every session has a task that takes its runs in order. It drives a bash
 //! that evaluates one text after the other (`driver.bash`), and after each tells its status and
 //! all of its state (`report`, `state`). When a run ends the shell, the next one takes over the
 //! last state (`host`): with `exit` or by an error in the same process, after `exec` or a kill in
@@ -8,9 +8,7 @@
 
 mod driver;
 mod host;
-mod queue;
 mod report;
-mod shell;
 mod state;
 mod statement;
 
@@ -22,36 +20,24 @@ use std::{
 
 use axum::{
     Router,
-    body::{Body, Bytes},
+    body::Body,
     extract::{Path, State},
     response::Response,
     routing::{delete, post},
 };
-use osb_api::execd::{CreateSession, Event, RunInSession, SessionCreated};
-use osb_sys::fs;
-use tokio::{
-    sync::{Semaphore, mpsc, oneshot},
-    task::JoinHandle,
-};
+use osb_api::execd::{CreateSession, RunInSession, SessionCreated};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use crate::{
-    blocking::blocking,
-    command::OnDisconnect,
-    daemon::Daemon,
-    error::ApiError,
-    events::{self, now},
-    reply, request as body,
+    blocking::blocking, daemon::Daemon, driven::Birth, error::ApiError, events, queue::Desk, reply,
+    request as body,
 };
-use host::{Host, Text};
-use queue::{Message, Order};
-use shell::Birth;
+pub(crate) use host::Text;
+use host::{Cut, Host};
 
 /// The most sessions at a time; each is a process.
 const SESSIONS: usize = 256;
-
-/// The most runs of one session that wait or run.
-const RUNS: usize = 32;
 
 /// The most memory for the states of all sessions, in KiB.
 const STATES: usize = 64 << 10;
@@ -66,16 +52,8 @@ pub(crate) fn routes() -> Router<Arc<Daemon>> {
 /// All sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    all: Mutex<HashMap<String, Session>>,
+    all: Mutex<HashMap<String, Desk<Text>>>,
     states: Arc<Semaphore>,
-}
-
-#[derive(Debug)]
-struct Session {
-    /// Once this is dropped, the task ends.
-    mailbox: mpsc::UnboundedSender<Message>,
-    places: Arc<Semaphore>,
-    task: JoinHandle<()>,
 }
 
 impl Default for Sessions {
@@ -88,9 +66,8 @@ impl Sessions {
     /// Ends the run in progress of a session. Returns whether there was one, once it has ended, or
     /// nothing if there is no such session.
     pub(crate) async fn interrupt(&self, id: &str) -> Option<bool> {
-        let (answer, interrupted) = oneshot::channel();
-        self.all().get(id)?.mailbox.send(Message::Interrupt(answer)).ok()?;
-        Some(interrupted.await.unwrap_or(false))
+        let interrupted = self.all().get(id)?.interrupt();
+        Some(interrupted.await)
     }
 
     fn check_room(&self) -> Result<(), ApiError> {
@@ -102,7 +79,7 @@ impl Sessions {
         )))
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Session>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Desk<Text>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -115,17 +92,29 @@ async fn create(State(daemon): State<Arc<Daemon>>, content: Body) -> Result<Resp
     let worker = Arc::clone(&daemon);
     let host = blocking(move || begin(&worker, asked)).await?;
     daemon.sessions.check_room()?;
-    let (mailbox, messages) = mpsc::unbounded_channel();
-    let goes_on = daemon.commands.settings.on_disconnect != OnDisconnect::End;
-    let task = daemon.tasks.spawn(queue::serve(host, messages, goes_on));
-    let session = Session { mailbox, places: Arc::new(Semaphore::new(RUNS)), task };
     let session_id = Uuid::new_v4().to_string();
-    daemon.sessions.all().insert(session_id.clone(), session);
+    daemon.sessions.all().insert(session_id.clone(), Desk::open(&daemon, host));
     Ok(reply::json(&SessionCreated { session_id }))
 }
 
 /// Starts the shell of a session. This looks at files, so it is for a thread that may wait.
 fn begin(daemon: &Arc<Daemon>, cwd: Option<String>) -> Result<Host, ApiError> {
+    host(daemon, birth(daemon, cwd)?, Cut::Lines)
+}
+
+/// The same with its output as it comes.
+pub(crate) fn verbatim(daemon: &Arc<Daemon>, birth: Birth) -> Result<Host, ApiError> {
+    host(daemon, birth, Cut::Verbatim)
+}
+
+fn host(daemon: &Arc<Daemon>, birth: Birth, cut: Cut) -> Result<Host, ApiError> {
+    Host::start(daemon, birth, Arc::clone(&daemon.sessions.states), cut).map_err(|error| {
+        ApiError::refused(format!("cannot start bash, which a session needs: {error}"))
+    })
+}
+
+/// What a process begins with that somebody wants to keep. This looks at files.
+pub(crate) fn birth(daemon: &Daemon, cwd: Option<String>) -> Result<Birth, ApiError> {
     let env = daemon.environment.for_command(&BTreeMap::new());
     let cwd = match cwd {
         None => daemon.environment.workdir().to_owned(),
@@ -134,14 +123,11 @@ fn begin(daemon: &Arc<Daemon>, cwd: Option<String>) -> Result<Host, ApiError> {
         }
         Some(given) => {
             let cwd = daemon.environment.path_with(&given, &env);
-            fs::create_dir_all(&cwd).map_err(|error| ApiError::runtime(&error))?;
+            daemon.environment.make_directory(&cwd).map_err(|error| ApiError::runtime(&error))?;
             cwd
         }
     };
-    let birth = Birth { cwd, env };
-    Host::start(daemon, birth, Arc::clone(&daemon.sessions.states)).map_err(|error| {
-        ApiError::refused(format!("cannot start bash, which a session needs: {error}"))
-    })
+    Ok(Birth { cwd, env })
 }
 
 /// `POST /session/{id}/run`.
@@ -172,19 +158,11 @@ async fn run(
     })
     .await?;
 
-    let (client, stream) = events::channel();
-    let mut first = Vec::new();
-    Event::init(id.clone(), now()).frame(&mut first);
-    Event::ping(now()).frame(&mut first);
-    client.try_send(Bytes::from(first)).expect("invariant: a new channel has room");
+    let (client, stream) = events::begin(&id);
     let all = daemon.sessions.all();
     let session = all.get(&id).ok_or_else(|| ApiError::no_session(&id))?;
-    let place = Arc::clone(&session.places).try_acquire_owned().map_err(|_| {
-        ApiError::refused(format!("the session is busy: {RUNS} of its runs wait or run"))
-    })?;
     let timeout = (timeout > 0).then(|| Duration::from_millis(timeout));
-    let order = Order { text, timeout, client, _place: place };
-    if session.mailbox.send(Message::Run(order)).is_err() {
+    if !session.order(text, timeout, client)? {
         return Err(ApiError::no_session(&id));
     }
     drop(all);
@@ -197,9 +175,6 @@ async fn remove(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let session = daemon.sessions.all().remove(&id);
-    let Session { mailbox, task, places: _ } = session.ok_or_else(|| ApiError::no_session(&id))?;
-    drop(mailbox);
-    // The only failure is that the program ends.
-    drop(task.await);
+    session.ok_or_else(|| ApiError::no_session(&id))?.close().await;
     Ok(reply::empty())
 }

@@ -45,7 +45,8 @@ async fn create(State(daemon): State<Arc<Daemon>>, content: Body) -> Result<Resp
     let worker = Arc::clone(&daemon);
     let order = blocking(move || {
         let order = Order::new(&worker, asked.unwrap_or_default())?;
-        osb_sys::fs::create_dir_all(&order.cwd).map_err(|error| ApiError::runtime(&error))?;
+        let made = worker.environment.make_directory(&order.cwd);
+        made.map_err(|error| ApiError::runtime(&error))?;
         Ok(order)
     })
     .await?;

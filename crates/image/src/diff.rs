@@ -9,12 +9,13 @@ use std::{
     collections::{BTreeMap, HashMap},
     ffi::OsString,
     io::{self, Read, Write},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
 use rustix::io::Errno;
 
-use crate::{Directory, Entry, Kind, Seen, Stack, What, tarball::Tarball};
+use crate::{Directory, Entry, Kind, Limits, Seen, Stack, What, tarball::Tarball};
 
 /// How deep directories may lie.
 const DEEPEST: usize = 512;
@@ -54,6 +55,17 @@ pub struct Diffed {
     pub entries: u64,
     /// The content of the files.
     pub bytes: u64,
+}
+
+/// Refuses a file that is hardly there: what is in a layer is there to its last byte.
+fn refuse_holes(at: &Path, size: u64, blocks: u64) -> io::Result<()> {
+    let Limits { ratio, unproven, .. } = Limits::default();
+    let there = blocks.saturating_mul(512);
+    if size > unproven && size > there.saturating_mul(ratio) {
+        let why = format!("{} has {size} bytes, of which {there} are written", at.display());
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(())
 }
 
 impl Diff<'_> {
@@ -205,7 +217,9 @@ impl<W: Write> Writer<'_, W> {
         };
         let entry = self.entry(at, what, seen, &extended);
         if let What::File { size } = what {
-            self.tarball.add(&entry, around.open(name)?)?;
+            let content = around.open(name)?;
+            refuse_holes(at, size, content.metadata()?.blocks())?;
+            self.tarball.add(&entry, content)?;
             self.done.bytes += size;
         } else {
             self.tarball.add(&entry, io::empty())?;

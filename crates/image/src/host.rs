@@ -16,7 +16,7 @@ use osb_sys::{
     userns::IdBase,
 };
 
-use crate::{Rootfs, View};
+use crate::{Rootfs, View, etc};
 
 /// Where a system keeps programs: directories to show, or links to repeat.
 const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
@@ -98,7 +98,8 @@ const FROM_ETC: &[&str] = &[
 /// Families whose names carry a version, such as `java-17-openjdk` and `python3.11`.
 const FROM_ETC_PREFIXES: &[&str] = &["java-", "python3."];
 
-const GENERATED: [(&str, &str); 8] = [
+/// Beside [`etc::FILES`].
+const GENERATED: [(&str, &str); 5] = [
     (
         "etc/passwd",
         "root:x:0:0:root:/root:/bin/bash\n\
@@ -106,16 +107,6 @@ const GENERATED: [(&str, &str); 8] = [
          nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
     ),
     ("etc/group", "root:x:0:\ntty:x:5:\nsandbox:x:1000:\nnogroup:x:65534:\n"),
-    (
-        "etc/hosts",
-        "127.0.0.1\tlocalhost\n\
-         ::1\tlocalhost ip6-localhost ip6-loopback\n\
-         198.18.0.1\tsandbox\n\
-         fd53::1\tsandbox\n",
-    ),
-    ("etc/hostname", "sandbox\n"),
-    // Nobody has this address: whatever is sent there leaves the sandbox, and the server answers.
-    ("etc/resolv.conf", "nameserver 198.18.0.2\noptions timeout:2 attempts:3\n"),
     ("etc/shadow", "root:*:::::::\nsandbox:*:::::::\nnobody:*:::::::\n"),
     // Root may become anybody; nobody has a password.
     (
@@ -210,7 +201,7 @@ fn sources() -> Result<Vec<Source>, PathError> {
 /// Equal for equal layers. Not against forgery: its input is the host's own files.
 fn fingerprint(sources: &[Source]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (DIRECTORIES, LINKS, GENERATED).hash(&mut hasher);
+    (DIRECTORIES, LINKS, GENERATED, etc::FILES).hash(&mut hasher);
     for source in sources {
         (&source.at, source.stamp).hash(&mut hasher);
         match &source.what {
@@ -232,7 +223,7 @@ fn build(root: &Path, sources: &[Source], IdBase(owner): IdBase) -> Result<(), P
     for (at, target) in LINKS {
         fs::symlink(target, root.join(at))?;
     }
-    for (at, content) in GENERATED {
+    for (at, content) in generated() {
         fs::write(root.join(at), content)?;
         fs::set_mode(root.join(at), if at == "etc/shadow" { 0o640 } else { 0o644 })?;
     }
@@ -252,7 +243,7 @@ fn build(root: &Path, sources: &[Source], IdBase(owner): IdBase) -> Result<(), P
     }
     let all = DIRECTORIES.iter().map(|(at, _)| Path::new(at));
     let all = all.chain(LINKS.iter().map(|(at, _)| Path::new(at)));
-    let all = all.chain(GENERATED.iter().map(|(at, _)| Path::new(at)));
+    let all = all.chain(generated().map(|(at, _)| Path::new(at)));
     for at in all.chain(sources.iter().map(|source| source.at.as_path())) {
         fs::chown(root.join(at), owner, owner)?;
     }
@@ -260,6 +251,10 @@ fn build(root: &Path, sources: &[Source], IdBase(owner): IdBase) -> Result<(), P
     fs::chown(root.join("home/sandbox"), user, user)?;
     fs::set_mode(root, 0o755)?;
     fs::chown(root, owner, owner)
+}
+
+fn generated() -> impl Iterator<Item = (&'static str, &'static str)> {
+    GENERATED.into_iter().chain(etc::FILES)
 }
 
 fn is_directory(path: &Path) -> bool {

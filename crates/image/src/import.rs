@@ -83,7 +83,11 @@ fn finish(
     let mut imported = Vec::new();
     for image in found {
         intake.unpack(&image.manifest, |_| ())?;
-        let names = name.map_or(image.names, |name| vec![name.clone()]);
+        let is_its =
+            |name: &Reference| name.digest().is_none_or(|digest| *digest == image.manifest);
+        // Whoever packed the archive may call it whatever they like.
+        let own = || image.names.iter().filter(|name| is_its(name)).cloned().collect();
+        let names: Vec<Reference> = name.map_or_else(own, |name| vec![name.clone()]);
         for name in &names {
             intake.name(name, &image.manifest)?;
         }

@@ -9,6 +9,7 @@ mod archive;
 mod compression;
 mod configuration;
 mod diff;
+mod etc;
 mod export;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;

@@ -3,7 +3,7 @@
 //! ```text
 //!  registry ──► manifest, configuration
 //!           ──► blobs, several side by side ──► written and hashed, a thread for each
-//!                                                  │ lowest first
+//!                                                  │ several side by side, lowest first
 //!                                                  ▼
 //!                                               layers ──► the image ──► its name
 //! ```
@@ -25,6 +25,7 @@ pub use push::PushProgress;
 use std::sync::Arc;
 
 use osb_registry::{Client, RegistryError};
+use tokio::sync::Semaphore;
 
 use crate::{ImageError, Images};
 
@@ -35,7 +36,12 @@ pub struct Remote {
     client: Client,
     flights: Arc<flights::Flights>,
     leads: Arc<leads::Leads>,
+    /// The right to unpack a layer before those below it are, which holds a thread until they are.
+    ahead: Arc<Semaphore>,
 }
+
+/// How many layers of all pulls are unpacked before those below them are.
+const MOST_AHEAD: usize = 32;
 
 /// Why an image was not pulled or pushed.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +72,8 @@ impl From<tokio::task::JoinError> for RemoteError {
 impl Remote {
     pub fn new(images: Images, client: Client) -> Self {
         let leads = Arc::new(leads::Leads::read(&images));
-        Self { images, client, flights: Arc::default(), leads }
+        let ahead = Arc::new(Semaphore::new(MOST_AHEAD));
+        Self { images, client, flights: Arc::default(), leads, ahead }
     }
 
     pub fn images(&self) -> &Images {

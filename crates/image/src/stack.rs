@@ -60,6 +60,11 @@ impl Stack {
         Ok(Self { layers: layers?, marks: Marks::Overlay(rights), owners })
     }
 
+    /// A layer that is open already. Owners are counted from `owners`.
+    pub fn of(layer: OwnedFd, owners: IdBase, rights: Rights) -> Self {
+        Self { layers: vec![layer], marks: Marks::Overlay(rights), owners }
+    }
+
     /// Opens a directory that is no layer; everything in it is what it seems to be.
     pub fn plain(directory: &Path) -> Result<Self, PathError> {
         let layers = vec![open_top(directory)?];

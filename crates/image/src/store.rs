@@ -10,6 +10,7 @@
 //!  unsettled/                       what would not survive a loss of power yet
 //!  unfinished/                      what nobody needs if no process is at it
 //!  host/                            the image `host`
+//!  etc/                             what every sandbox has there, whatever its image
 //! ```
 //!
 //! Whatever has its name is whole, and an image has its file once all of its parts have theirs. So a
@@ -39,7 +40,9 @@ use std::{
 use osb_core::ImageName;
 use osb_registry::{Digest, InvalidManifest, Reference};
 use osb_sys::{fs::PathError, rootless::Rights, userns::IdBase};
+use tokio::sync::watch;
 
+pub(crate) use self::merge::merged_of;
 pub use self::{
     blobs::Ingest,
     collect::Collected,
@@ -70,6 +73,7 @@ struct Inner {
     /// By the names that [`key_of`] makes of those in the settings.
     aliases: HashMap<String, String>,
     host: Rootfs,
+    etc: PathBuf,
     /// Held for moments only, and never while anything waits for a disk.
     state: Mutex<State>,
     /// Held while something gets its name or loses it, and taken before `state`.
@@ -77,6 +81,8 @@ struct Inner {
     layers: layers::Turns,
     settler: Arc<Settler>,
     stop: AtomicBool,
+    /// Told whenever a name begins to stand for an image, or ceases to.
+    renamed: watch::Sender<()>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -161,6 +167,17 @@ impl Images {
     /// What all images take on the disk.
     pub fn usage(&self) -> Usage {
         self.state().usage()
+    }
+
+    /// The layer of those files that every sandbox has on top of its image, other than `host`, which
+    /// has them already.
+    pub fn etc(&self) -> &Path {
+        &self.inner.etc
+    }
+
+    /// Hears of every name that begins to stand for an image, or ceases to.
+    pub fn renamed(&self) -> watch::Receiver<()> {
+        self.inner.renamed.subscribe()
     }
 
     /// Lets whatever is being unpacked end soon, with an error: for a server that ends.

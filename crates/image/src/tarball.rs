@@ -10,6 +10,8 @@ use std::{
     path::Path,
 };
 
+use crate::Limits;
+
 const BLOCK: usize = 512;
 /// The largest number in seven and in eleven octal digits.
 const MOST_ID: u64 = 0o7_777_777;
@@ -23,6 +25,8 @@ pub const OPAQUE: &str = ".wh..wh..opq";
 #[derive(Debug)]
 pub struct Tarball<W> {
     to: W,
+    /// How much more content there may be.
+    left: u64,
 }
 
 /// An entry without its content.
@@ -54,7 +58,7 @@ pub enum What<'a> {
 
 impl<W: Write> Tarball<W> {
     pub fn new(to: W) -> Self {
-        Self { to }
+        Self { to, left: Limits::default().layer }
     }
 
     /// Adds an entry. A file has exactly as much content as it says.
@@ -141,6 +145,11 @@ impl<W: Write> Tarball<W> {
             self.pad(told.len() as u64)?;
         }
         let head = Head { mode, user, group, modified: modified.unwrap_or_default() };
+        self.left = self.left.checked_sub(size).ok_or_else(|| {
+            let most = Limits::default().layer;
+            let why = format!("a layer has at most {most} bytes, and this one has more");
+            io::Error::new(io::ErrorKind::FileTooLarge, why)
+        })?;
         self.to.write_all(&header(&path, kind, size, link, head))?;
         let written = io::copy(&mut content.by_ref().take(size), &mut self.to)?;
         if written != size || content.read(&mut [0])? != 0 {

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{Seek, Write},
+    os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
 };
@@ -99,6 +100,7 @@ impl Place {
     pub(crate) fn unpack(&mut self, archive: &[u8]) -> Result<Unpacked, UnpackError> {
         let around = self.root.path().join(format!("layer-{}", self.layers.len()));
         let unpacked = self.unpack_to(&around, archive);
+        self.unpack_ahead(&around, archive, unpacked.as_ref().ok());
         assert_eq!(fs::read_to_string(self.root.path().join("canary")).unwrap(), "sings");
         if unpacked.is_ok() {
             assert_eq!(fs::names(&around).unwrap(), ["files"]);
@@ -121,6 +123,24 @@ impl Place {
         unpacker.unpack(blob(archive), Algorithm::Sha256, around, foundation)
     }
 
+    /// Unpacks the same before the layers below are there, as far as that goes: it comes to the same.
+    fn unpack_ahead(&self, expected: &Path, archive: &[u8], wanted: Option<&Unpacked>) {
+        let around = self.root.path().join("ahead");
+        fs::create_dir(&around, 0o700).unwrap();
+        let (owners, rights, stop) = (IdBase(0), Rights::Root, &AtomicBool::new(false));
+        let unpacker = Unpacker { owners, rights, limits: &self.limits, stop };
+        let begun = unpacker.unpack_ahead(blob(archive), Algorithm::Sha256, &around);
+        if let Ok(ahead) = begun {
+            let foundation = Foundation::open(&self.layers).unwrap();
+            let ahead = ahead.finish(&around, foundation);
+            assert_eq!(ahead.as_ref().ok(), wanted);
+            if wanted.is_some() {
+                assert_eq!(listing(&around), listing(expected));
+            }
+        }
+        osb_sys::tree::remove(&around).unwrap();
+    }
+
     /// A path in the topmost layer.
     pub(crate) fn at(&self, path: &str) -> PathBuf {
         self.layers[0].join(path)
@@ -141,6 +161,40 @@ impl Place {
             Err(error) => error.to_string(),
         }
     }
+}
+
+/// What the files of a layer are, with all that belongs to them, but for the content of
+/// large ones. Marks have no times.
+pub(crate) fn listing(around: &Path) -> Vec<String> {
+    let (mut listed, mut ahead) = (Vec::new(), vec![around.join("files")]);
+    while let Some(path) = ahead.pop() {
+        let of = path.symlink_metadata().unwrap();
+        let kind = of.file_type();
+        let mut content = Vec::new();
+        if kind.is_dir() {
+            ahead.extend(fs::names(&path).unwrap().iter().map(|name| path.join(name)));
+        } else if kind.is_file() && of.len() <= fs::SMALL {
+            content = fs::read(&path).unwrap();
+        } else if kind.is_symlink() {
+            content = path.read_link().unwrap().into_os_string().into_encoded_bytes();
+        }
+        let mut names = [0; 4096];
+        let count = rustix::fs::llistxattr(&path, &mut names[..]).unwrap();
+        let (links, length) = if kind.is_dir() { (0, 0) } else { (of.nlink(), of.len()) };
+        let times = (!kind.is_char_device()).then(|| (of.mtime(), of.mtime_nsec()));
+        listed.push(format!(
+            "{:?} {:o} {} {} {} {length} {links} {times:?} {} {:?}",
+            path.strip_prefix(around).unwrap(),
+            of.mode(),
+            of.uid(),
+            of.gid(),
+            of.rdev(),
+            Digest::of(&content),
+            String::from_utf8_lossy(&names[..count]),
+        ));
+    }
+    listed.sort();
+    listed
 }
 
 /// A file with this content.

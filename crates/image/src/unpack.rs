@@ -5,6 +5,9 @@
 //!           one thread                  few        another, which reaches
 //!                                                  the layer's directory only
 //! ```
+//!
+//! Few archives depend on the layers below before their end. So a layer can be unpacked beside those: what
+//! is left then is done when they are there, and an archive that depends on them earlier is begun anew.
 
 mod chunks;
 mod write;
@@ -23,11 +26,11 @@ use osb_sys::{
     confined,
     fs::{self, PathError},
     rootless::Rights,
-    unpack::Foundation,
+    unpack::{Foundation, Tree},
     userns::IdBase,
 };
 
-use self::chunks::Sender;
+use self::chunks::{Chunks, Sender};
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::write::write;
 use crate::{Limits, compression};
@@ -43,6 +46,9 @@ pub enum UnpackError {
     /// It is more than the operator lets an image be.
     #[error("the layer is refused: {0}, which is the limit here")]
     Limit(String),
+    /// It depends on layers below that are not there yet.
+    #[error("the layers below are not there yet")]
+    Early,
     #[error("the layer unpacks to {found}, and the image's configuration says {wanted}")]
     Digest { wanted: Digest, found: Digest },
     /// The disk is at fault.
@@ -65,6 +71,13 @@ pub(crate) struct Unpacked {
     pub(crate) bytes: u64,
 }
 
+/// A layer of which everything is written that does not depend on those below.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    tree: Tree,
+    unpacked: Unpacked,
+}
+
 /// Where and for whom layers are unpacked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unpacker<'a> {
@@ -83,39 +96,41 @@ impl Unpacker<'_> {
         around: &Path,
         foundation: Foundation,
     ) -> Result<Unpacked, UnpackError> {
-        let directory = fs::open(around).map_err(UnpackError::Prepare)?;
-        let prepare = |source| UnpackError::Prepare(PathError::new("open", around, source));
-        let layers: Vec<_> = foundation
-            .directories()
-            .map(OwnedFd::try_clone)
-            .collect::<Result<_, _>>()
-            .map_err(prepare)?;
-        let read: Vec<_> = layers.iter().map(AsFd::as_fd).collect();
-        let (sender, chunks) = chunks::channel();
-        thread::scope(|scope| {
-            let decompress = thread::Builder::new()
-                .name("decompress".to_owned())
-                .spawn_scoped(scope, move || self.decompress(blob, algorithm, sender))
-                .map_err(prepare)?;
-            let written = confined::run_reading(&[directory.as_fd()], &read, || {
-                write::write(self, chunks, around, foundation)
-            });
-            let hashed = decompress
-                .join()
-                .map_err(|_| UnpackError::Layer("it made the decompression panic".to_owned()))?;
-            // What was wrong with the blob explains what was wrong with the entries.
-            let digest = hashed?;
-            Ok(Unpacked { digest, bytes: written.map_err(prepare)?? })
-        })
+        let layers = copies(&foundation, around)?;
+        // If the entries are wrong, the digest may still explain it.
+        let never = AtomicBool::new(false);
+        let decompress = |sender| self.decompress(blob, algorithm, sender, &never);
+        let write = |chunks| write::write(self, chunks, around, foundation);
+        let (digest, bytes) = both(around, &layers, decompress, write)?;
+        Ok(Unpacked { digest, bytes })
+    }
+
+    /// Begins the same before the layers below are there. What fails may yet succeed with them.
+    pub(crate) fn unpack_ahead(
+        self,
+        blob: File,
+        algorithm: Algorithm,
+        around: &Path,
+    ) -> Result<Ahead, UnpackError> {
+        let given_up = AtomicBool::new(false);
+        let decompress = |sender| self.decompress(blob, algorithm, sender, &given_up);
+        let write = |mut chunks: Chunks| {
+            let written = write::write_entries(self, &mut chunks, around, None);
+            given_up.store(written.is_err(), Ordering::Relaxed);
+            written
+        };
+        let (digest, (tree, bytes)) = both(around, &[], decompress, write)?;
+        Ok(Ahead { tree, unpacked: Unpacked { digest, bytes } })
     }
 
     /// Passes the content of a blob on, until its end or until nobody listens; then it is still
-    /// hashed to the end.
+    /// hashed to the end, unless the layer is given up.
     fn decompress(
         self,
         blob: File,
         algorithm: Algorithm,
         sender: Sender,
+        given_up: &AtomicBool,
     ) -> Result<Digest, UnpackError> {
         let read = |source: io::Error| {
             if source.raw_os_error().is_some() {
@@ -132,6 +147,9 @@ impl Unpacker<'_> {
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(UnpackError::Layer("the work was broken off".to_owned()));
+            }
+            if given_up.load(Ordering::Relaxed) {
+                return Err(UnpackError::Early);
             }
             let mut chunk = match &sender {
                 Some(sender) => sender.empty_chunk(),
@@ -170,6 +188,65 @@ impl Unpacker<'_> {
         }
         Ok(())
     }
+}
+
+impl Ahead {
+    /// Ends the layer in `around`, now that those below are there.
+    pub(crate) fn finish(
+        self,
+        around: &Path,
+        foundation: Foundation,
+    ) -> Result<Unpacked, UnpackError> {
+        let Self { mut tree, unpacked } = self;
+        let layers = copies(&foundation, around)?;
+        tree.found(foundation);
+        confine(around, &layers, || write::finish(tree))?;
+        Ok(unpacked)
+    }
+}
+
+/// Decompresses a blob, and beside that writes what comes of it on a thread that can reach `around`
+/// and read `layers`.
+fn both<T: Send>(
+    around: &Path,
+    layers: &[OwnedFd],
+    decompress: impl FnOnce(Sender) -> Result<Digest, UnpackError> + Send,
+    write: impl FnOnce(Chunks) -> Result<T, UnpackError> + Send,
+) -> Result<(Digest, T), UnpackError> {
+    let (sender, chunks) = chunks::channel();
+    thread::scope(|scope| {
+        let decompress = thread::Builder::new()
+            .name("decompress".to_owned())
+            .spawn_scoped(scope, move || decompress(sender))
+            .map_err(|source| cannot_open(around, source))?;
+        let written = confine(around, layers, || write(chunks));
+        let hashed = decompress
+            .join()
+            .map_err(|_| UnpackError::Layer("it made the decompression panic".to_owned()))?;
+        // What was wrong with the blob explains what was wrong with the entries.
+        Ok((hashed?, written?))
+    })
+}
+
+/// Runs `work` on a thread that can reach `around`, and read `layers`.
+fn confine<T: Send>(
+    around: &Path,
+    layers: &[OwnedFd],
+    work: impl FnOnce() -> Result<T, UnpackError> + Send,
+) -> Result<T, UnpackError> {
+    let directory = fs::open(around).map_err(UnpackError::Prepare)?;
+    let read: Vec<_> = layers.iter().map(AsFd::as_fd).collect();
+    let done = confined::run_reading(&[directory.as_fd()], &read, work);
+    done.map_err(|source| cannot_open(around, source))?
+}
+
+fn copies(foundation: &Foundation, around: &Path) -> Result<Vec<OwnedFd>, UnpackError> {
+    let copies = foundation.directories().map(OwnedFd::try_clone).collect::<Result<_, _>>();
+    copies.map_err(|source| cannot_open(around, source))
+}
+
+fn cannot_open(around: &Path, source: io::Error) -> UnpackError {
+    UnpackError::Prepare(PathError::new("open", around, source))
 }
 
 /// Reads until the buffer is full or nothing is left.

@@ -1,7 +1,9 @@
 //! The runtime itself: what it knows, and the [`Runtime`] seam. The verbs have files of their own.
 
 mod adopt;
+mod builds;
 pub(crate) mod clear;
+mod images;
 mod make;
 mod memory;
 mod network;
@@ -30,10 +32,10 @@ use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use osb_api::SandboxId;
 use osb_core::{
-    Dialled, Exit, Memory, Network, Observed, ObservedState, Pause, PoolStatus, Runtime,
+    Builds, Dialled, Exit, Memory, Network, Observed, ObservedState, Pause, PoolStatus, Runtime,
     RuntimeError, SandboxSpec, Snapshots, StageTimes, Usage, Volumes,
 };
-use osb_image::{ImageError, Images};
+use osb_image::{Image, ImageError, Images};
 use osb_sys::{
     cgroup::{Group, Layout},
     fs, memfd,
@@ -74,6 +76,8 @@ pub struct Config {
     pub pools: Vec<PoolConfig>,
     /// Directories of the host that sandboxes may be shown, and what lies below them.
     pub host_paths: Vec<PathBuf>,
+    /// What the operator says about images.
+    pub images: osb_image::Settings,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +133,8 @@ struct Inner {
     measuring: Arc<tokio::sync::Mutex<()>>,
     /// Whoever takes a snapshot holds a permit.
     snapshots: Semaphore,
+    /// Files for sandboxes that are to be made.
+    lent: builds::Lending,
     /// Held for as long as this server lives, so that no other one manages the same sandboxes:
     /// the data directory, and its control group.
     locks: Vec<File>,
@@ -160,6 +166,8 @@ impl Known {
 struct Entry {
     state: State,
     life: Life,
+    /// What it stands on, which stays for as long as this is held.
+    _image: Option<Image>,
     /// Whoever makes, removes, stops or keeps the sandbox holds this.
     turn: Arc<tokio::sync::Mutex<()>>,
     /// Whether it is to be removed, and nobody need wait for a snapshot of it.
@@ -189,10 +197,10 @@ impl Native {
         fs::set_mode(&config.data_dir, 0o700).map_err(StartError::Data)?;
         let lock = lock(&config.data_dir)?;
         let images = config.data_dir.join("images");
-        let images = Images::open(images, rights.ids_of_layers(), osb_image::Settings::default());
+        let images = Images::open(images, rights.ids_of_layers(), config.images.clone());
         let images = images.map_err(StartError::Images)?;
         for pool in &config.pools {
-            images.find(&pool.image).map_err(StartError::Pool)?;
+            pool::check(&images, &pool.image).map_err(StartError::Pool)?;
         }
         let disks = Disks::open(&config.data_dir, rights).map_err(StartError::Data)?;
         if let Some(limit) = config.default_disk {
@@ -230,6 +238,7 @@ impl Native {
                 deletions: TaskTracker::new(),
                 measuring: Arc::default(),
                 snapshots: Semaphore::new(snapshots::AT_ONCE),
+                lent: builds::Lending::default(),
                 locks: [Some(lock), held].into_iter().flatten().collect(),
             }),
         };
@@ -252,6 +261,11 @@ impl Native {
         self.inner.deletions.reopen();
     }
 
+    /// What sandboxes can be made of here.
+    pub fn images(&self) -> &Images {
+        &self.inner.images
+    }
+
     pub(crate) fn config(&self) -> &Config {
         &self.inner.config
     }
@@ -263,7 +277,8 @@ impl Native {
 
     /// Whether one that was started before it was asked for can have the limits of this spec.
     fn fits_warm(&self, spec: &SandboxSpec) -> bool {
-        self.has_groups() || spec.resources.pids.is_none_or(|pids| pids == DEFAULT_PIDS)
+        let fits = self.has_groups() || spec.resources.pids.is_none_or(|pids| pids == DEFAULT_PIDS);
+        fits && self.inner.lent.of(spec.id).is_none()
     }
 
     fn sandboxes(&self) -> PathBuf {
@@ -363,15 +378,16 @@ impl Runtime for Native {
     }
 
     async fn ensure(&self, spec: &SandboxSpec) -> Result<Observed, RuntimeError> {
-        let rootfs = match self.inner.images.find(&spec.image) {
-            Ok(image) => image.rootfs,
-            Err(ImageError::Unknown(image)) => return Err(RuntimeError::UnknownImage(image)),
-            Err(error) => return Err(RuntimeError::failed("cannot find the image", error)),
-        };
+        let image = self.find_image(spec)?;
         let disk = spec.resources.disk.or(self.inner.config.default_disk);
         if let Some(limit) = disk {
             self.inner.disks.check(limit).map_err(RuntimeError::Invalid)?;
         }
+        // Users are looked up in the files that it begins with: those of a snapshot come later.
+        let begins = match spec.snapshot {
+            None => Some(self.beginning(&image, &self.ground(&image))?),
+            Some(_) => None,
+        };
         let (state, warm, turn) = {
             let mut known = self.known();
             if let Some(entry) = known.sandboxes.get(&spec.id) {
@@ -383,13 +399,15 @@ impl Runtime for Native {
                     Err(RuntimeError::Conflict(spec.id))
                 };
             }
-            let warm = self.fits_warm(spec).then(|| self.inner.pools.take(spec, &rootfs, disk));
+            let warm = self.fits_warm(spec).then(|| self.inner.pools.take(spec, &image, disk));
             let warm = warm.flatten();
             let (base, group) = match &warm {
                 Some(warm) => (warm.base, self.group_name(warm.id())),
                 None => (known.take_ids()?, self.group_name(spec.id)),
             };
-            let state = State { spec: spec.clone(), base, disk, group: Some(group) };
+            let stands_on = images::digest(&image);
+            let state =
+                State { spec: spec.clone(), base, disk, group: Some(group), image: stands_on };
             let turn = Arc::new(tokio::sync::Mutex::new(()));
             // Taken before anybody else can see the entry, so a removal waits for the making.
             let held = turn
@@ -397,19 +415,22 @@ impl Runtime for Native {
                 .try_lock_owned()
                 .map_err(|error| RuntimeError::failed("cannot begin to make the sandbox", error))?;
             let leaving = Arc::default();
-            let entry = Entry { state: state.clone(), life: Life::Starting, turn, leaving };
+            let (life, stays) = (Life::Starting, Some(image.clone()));
+            let entry = Entry { state: state.clone(), life, _image: stays, turn, leaving };
             known.sandboxes.insert(spec.id, entry);
             (state, warm, held)
         };
-        let spoilt = match warm.map(|warm| self.claim(warm, &state)) {
-            Some(Ok(claimed)) => return Ok(claimed),
-            Some(Err(spoilt)) => Some(spoilt),
+        let spoilt = match warm.zip(begins.as_ref()) {
+            Some((warm, begins)) => match self.claim(warm, &state, begins) {
+                Ok(claimed) => return Ok(claimed),
+                Err(spoilt) => Some(spoilt),
+            },
             None => None,
         };
         // In a task of its own: a caller that goes away must not leave it half made.
         let native = self.clone();
         let making = self.inner.tasks.spawn(async move {
-            let made = native.make(state, rootfs, spoilt).await;
+            let made = native.make(state, image, begins, spoilt).await;
             drop(turn);
             made
         });
@@ -422,6 +443,7 @@ impl Runtime for Native {
         let removing = self.inner.tasks.spawn(async move {
             entry.leaving.store(true, Ordering::Relaxed);
             let turn = entry.turn.lock().await;
+            native.wind_down(id).await;
             native.clear(&native.place(id)).await?;
             native.forget(id);
             drop(turn);
@@ -490,6 +512,10 @@ impl Runtime for Native {
     }
 
     fn network(&self) -> Option<&dyn Network> {
+        Some(self)
+    }
+
+    fn builds(&self) -> Option<&dyn Builds> {
         Some(self)
     }
 }

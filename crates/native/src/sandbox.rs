@@ -24,12 +24,13 @@ use std::{
         unix::net::UnixListener,
     },
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use osb_api::SandboxId;
 use osb_core::{
-    Exit, Memory, SandboxSpec,
-    agent::{Boot, CgroupVersion, Counters},
+    Exit, ImageDigest, Memory, SandboxSpec,
+    agent::{Boot, CgroupVersion, Counters, Sent},
 };
 use osb_image::Rootfs;
 use osb_sys::{
@@ -43,6 +44,7 @@ use osb_sys::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    beginning::Beginning,
     disk::{Disks, Files},
     spawner::{RootPlan, Spawn},
 };
@@ -75,6 +77,9 @@ pub(crate) struct State {
     /// Sandboxes from before each data directory had a tag do not have it if it is their id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) group: Option<String>,
+    /// The very image that it stands on; `host` is known by its name alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) image: Option<ImageDigest>,
 }
 
 /// What a sandbox without a purpose is given one with, all open so that nobody has to look for it.
@@ -90,7 +95,7 @@ pub(crate) struct Gift {
 #[derive(Debug)]
 pub(crate) enum Purpose {
     /// From the start.
-    Known,
+    Known(Arc<Beginning>),
     /// When somebody asks for such a sandbox, on this channel.
     Later(OwnedFd),
 }
@@ -105,7 +110,7 @@ pub(crate) enum When {
 impl Purpose {
     pub(crate) fn when(&self) -> When {
         match self {
-            Self::Known => When::Now,
+            Self::Known(_) => When::Now,
             Self::Later(_) => When::Later,
         }
     }
@@ -169,7 +174,9 @@ impl Place {
         purpose: Purpose,
     ) -> Result<(Spawn, Vec<OwnedFd>), PathError> {
         let instructions = match purpose {
-            Purpose::Known => self.instructions(&state.spec, counters.is_some())?.into(),
+            Purpose::Known(begins) => {
+                self.file_of(&self.boot(&state.spec, &begins, counters.is_some()))?.into()
+            }
             Purpose::Later(channel) => channel,
         };
         let mut handed = vec![own.into(), instructions, listener.into()];
@@ -192,18 +199,35 @@ impl Place {
         fs::create(self.directory.join(STATE), 0o600)
     }
 
-    /// Gives a sandbox that was started without a purpose the one that `state` says: its limits,
-    /// its place `to`, and its instructions. Until it has its place, a crash takes it away with all
-    /// others that have none, whatever is written there; without its instructions it ends by itself.
-    pub(crate) fn give(&self, state: &State, to: &Self, gift: Gift) -> Result<(), PathError> {
+    /// Gives a sandbox that was started without a purpose the one that `state` says: its limits, its
+    /// instructions, and its place `to`. Until it has its place, a crash takes it away with all others
+    /// that have none, whatever is written there and runs in it; so it can begin before.
+    pub(crate) fn give(
+        &self,
+        state: &State,
+        begins: &Beginning,
+        to: &Self,
+        gift: Gift,
+    ) -> Result<(), PathError> {
         let Gift { limits: open, mut blank, channel } = gift;
         open.limit(&limits(&state.spec))?;
+        self.instruct(&channel, self.boot(&state.spec, begins, self.group.is_real()))?;
         let written = blank.write_all(&self.text(state)?);
         written.map_err(|error| PathError::new("write", self.directory.join(STATE), error))?;
-        fs::rename(&self.directory, &to.directory)?;
-        let instructions = to.instructions(&state.spec, self.group.is_real())?;
-        message::send(channel, &(), &[instructions.as_fd()])
-            .map_err(|error| PathError::new("instruct", &to.directory, error))
+        fs::rename(&self.directory, &to.directory)
+    }
+
+    /// Sends execd what it waits for.
+    fn instruct(&self, channel: &OwnedFd, boot: Boot) -> Result<(), PathError> {
+        let failed = |error| PathError::new("instruct", &self.directory, error);
+        let sent = Sent::Here(Box::new(boot));
+        match (message::send(channel, &sent, &[]), sent) {
+            (Err(error), Sent::Here(boot)) if error.kind() == io::ErrorKind::InvalidInput => {
+                let file = self.file_of(&boot)?;
+                message::send(channel, &Sent::InFile, &[file.as_fd()]).map_err(failed)
+            }
+            (sent, _) => sent.map_err(failed),
+        }
     }
 
     /// What is written down of a state.
@@ -212,8 +236,8 @@ impl Place {
             .map_err(|error| PathError::new("make", self.directory.join(STATE), error.into()))
     }
 
-    /// A file with execd's instructions. `is_counted` says that it is handed its counters.
-    fn instructions(&self, spec: &SandboxSpec, is_counted: bool) -> Result<File, PathError> {
+    /// execd's instructions. `is_counted` says that it is handed its counters.
+    fn boot(&self, spec: &SandboxSpec, begins: &Beginning, is_counted: bool) -> Boot {
         let version = match self.group.version() {
             Version::None => None,
             Version::V1 => Some(CgroupVersion::V1),
@@ -224,7 +248,12 @@ impl Place {
             cpu: spec.resources.cpu,
             memory: Some(spec.resources.memory.unwrap_or(DEFAULT_MEMORY)),
         });
-        let text = serde_json::to_vec(&boot(spec, counters)).map_err(io::Error::from);
+        boot(spec, begins, counters)
+    }
+
+    /// A file with execd's instructions.
+    fn file_of(&self, boot: &Boot) -> Result<File, PathError> {
+        let text = serde_json::to_vec(boot).map_err(io::Error::from);
         text.and_then(|text| memfd::with_content("boot", &text))
             .map_err(|error| PathError::new("make", self.directory.join("boot"), error))
     }
@@ -280,17 +309,16 @@ fn limits(spec: &SandboxSpec) -> Limits {
     }
 }
 
-fn boot(spec: &SandboxSpec, counters: Option<Counters>) -> Boot {
-    let mut env = spec.env.clone();
-    // Characters are UTF-8. `LANG` would say so too, and cost each shell a dozen files more.
-    for (key, value) in [("HOME", "/root"), ("LC_CTYPE", "C.UTF-8"), ("USER", "root")] {
-        env.entry(key.to_owned()).or_insert_with(|| value.to_owned());
-    }
+fn boot(spec: &SandboxSpec, begins: &Beginning, counters: Option<Counters>) -> Boot {
+    let mut env = begins.env.clone();
+    env.extend(spec.env.iter().map(|(name, value)| (name.clone(), value.clone())));
     Boot {
         token: spec.token.clone(),
         entrypoint: spec.entrypoint.clone(),
         env,
-        workdir: "/".to_owned(),
+        workdir: begins.workdir.clone(),
+        user: begins.user.clone(),
+        stop_signal: Some(begins.stop_signal),
         trust: spec.trusted(),
         counters,
         isolator: true,

@@ -15,7 +15,7 @@ use std::{
 };
 
 use osb_api::SnapshotId;
-use osb_core::{ImageName, Kept};
+use osb_core::{ImageDigest, ImageName, Kept};
 use osb_sys::fs::{self, PathError};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,9 @@ pub(crate) struct Shelf {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Label {
     pub(crate) image: ImageName,
+    /// The very image; `host` is known by its name alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) digest: Option<ImageDigest>,
     /// The snapshots that it stands on, nearest first.
     pub(crate) below: Vec<SnapshotId>,
     pub(crate) bytes: u64,
@@ -179,7 +182,7 @@ mod tests {
             let id = SnapshotId::random();
             self.shelf.begin(id).unwrap();
             let (image, below) = (ImageName::new("host"), below.to_vec());
-            self.shelf.finish(id, &Label { image, below, bytes: 1 }).unwrap();
+            self.shelf.finish(id, &Label { image, digest: None, below, bytes: 1 }).unwrap();
             id
         }
 

@@ -8,6 +8,7 @@ mod bounds;
 mod child;
 mod handle;
 mod masks;
+mod place;
 mod protocol;
 mod root;
 mod serve;

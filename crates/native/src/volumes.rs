@@ -166,6 +166,9 @@ pub(crate) fn explain(error: io::Error) -> RuntimeError {
             let problem = match failure.refusal() {
                 Some(Refusal::Place) => VolumeProblem::MountPath,
                 Some(Refusal::FileSystem) => VolumeProblem::Unsupported,
+                Some(Refusal::Image) => {
+                    return RuntimeError::Invalid(format!("the image cannot be used: {failure}"));
+                }
                 None => return RuntimeError::failed("cannot start the sandbox", failure),
             };
             RuntimeError::Volume { problem, message: failure.to_string() }

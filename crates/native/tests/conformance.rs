@@ -1,12 +1,22 @@
 //! The native runtime under the laws of every runtime, once as it is and once with a warm pool.
 #![expect(clippy::unwrap_used, reason = "a harness that cannot be set up has failed its test")]
 
+#[path = "conformance/builds.rs"]
+mod builds;
+#[path = "conformance/endings.rs"]
+mod endings;
 #[path = "conformance/groups.rs"]
 mod groups;
+#[path = "conformance/images.rs"]
+mod images;
+#[path = "conformance/made.rs"]
+mod made;
 #[path = "conformance/network.rs"]
 mod network;
 #[path = "conformance/pool.rs"]
 mod pool;
+#[path = "conformance/roots.rs"]
+mod roots;
 
 use std::{
     net::SocketAddr,
@@ -57,6 +67,7 @@ impl Host {
             spawner: vec![env!("CARGO_BIN_EXE_osb-spawner").to_owned()],
             pools,
             host_paths: Vec::new(),
+            images: osb_native::ImageSettings::default(),
         }
     }
 
@@ -170,11 +181,22 @@ impl Harness for Host {
 
 /// One call of execd: the status and the body of its answer.
 async fn ask(host: &Host, spec: &SandboxSpec, line: &str, body: &str) -> (u16, String) {
+    send(host, spec, line, "application/json", body).await
+}
+
+/// The same with content of another type.
+async fn send(
+    host: &Host,
+    spec: &SandboxSpec,
+    line: &str,
+    kind: &str,
+    body: &str,
+) -> (u16, String) {
     let dialled = host.runtime().dial(spec.id, osb_api::ports::EXECD).await.unwrap();
     let osb_core::Dialled::Unix(stream) = dialled else { panic!("execd has a unix socket") };
     let mut stream = tokio::net::UnixStream::from_std(stream).unwrap();
     let request = format!(
-        "{line} HTTP/1.1\r\nhost: execd\r\n{}: {}\r\ncontent-type: application/json\r\n\
+        "{line} HTTP/1.1\r\nhost: execd\r\n{}: {}\r\ncontent-type: {kind}\r\n\
          content-length: {}\r\nconnection: close\r\n\r\n{body}",
         osb_api::headers::EXECD_TOKEN,
         spec.token.reveal(),

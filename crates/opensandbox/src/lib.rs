@@ -16,7 +16,7 @@
 //! ```
 //!
 //! [`Lifecycle`] and [`Execd`] are the APIs call by call, with the wire types of [`api`];
-//! [`Sandbox`] puts the usual calls together. This version speaks plain HTTP only: see
+//! [`Images`] are those of the server; [`Sandbox`] puts the usual calls together. This version speaks plain HTTP only: see
 //! [`InvalidDomain::Https`].
 
 mod connection;
@@ -26,6 +26,8 @@ mod error;
 mod events;
 mod execd;
 mod frames;
+mod image_events;
+mod images;
 mod lifecycle;
 mod policies;
 mod sandbox;
@@ -43,6 +45,8 @@ pub use download::Download;
 pub use error::ClientError;
 pub use events::{Events, Outcome, output_line};
 pub use execd::Execd;
+pub use image_events::ImageEvents;
+pub use images::{ArchiveFormat, Images};
 pub use lifecycle::Lifecycle;
 pub use osb_api as api;
 pub use sandbox::{Files, Finished, Sandbox};

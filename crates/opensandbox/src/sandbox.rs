@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use osb_api::{
     execd::{EventKind, RunCommand, UploadMetadata},
-    lifecycle::{CreateSandboxRequest, ImageSpec},
+    lifecycle::{CreateSandboxRequest, ImageSpec, SandboxStatus},
 };
 use tokio::time::{Instant, sleep};
 
@@ -66,6 +66,25 @@ impl Sandbox {
     pub async fn connect(lifecycle: &Lifecycle, id: &str) -> Result<Self, ClientError> {
         let deadline = Instant::now() + lifecycle.ready_within();
         Self::ready(lifecycle, id, deadline).await
+    }
+
+    /// The same, but as long as it is `Pending`, as while its image is pulled, it is waited for
+    /// however long that takes, and `watch` is told its status each time it is asked for.
+    pub async fn follow(
+        lifecycle: &Lifecycle,
+        id: &str,
+        mut watch: impl FnMut(&SandboxStatus),
+    ) -> Result<Self, ClientError> {
+        let mut pause = Duration::from_millis(10);
+        loop {
+            let status = lifecycle.get(id).await?.status;
+            if status.state != "Pending" {
+                return Self::connect(lifecycle, id).await;
+            }
+            watch(&status);
+            sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(500));
+        }
     }
 
     pub fn id(&self) -> &str {
@@ -215,6 +234,18 @@ mod tests {
         sandbox.kill().await.unwrap();
         sandbox.kill().await.unwrap();
         assert!(backend.sandboxes().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_sandbox_is_waited_for_while_its_image_is_pulled() {
+        let backend = FakeBackend::start().await;
+        backend.hold_starts(&["pulling: 1 of 2 layers", "pulling: 2 of 2 layers"]);
+        let lifecycle = Lifecycle::new(backend.connection());
+        let id = lifecycle.create(&Sandbox::request("debian")).await.unwrap().id;
+        let mut told = Vec::new();
+        let watch = |status: &SandboxStatus| told.extend(status.message.clone());
+        Sandbox::follow(&lifecycle, &id, watch).await.unwrap();
+        assert_eq!(told, ["pulling: 1 of 2 layers", "pulling: 2 of 2 layers"]);
     }
 
     #[tokio::test]

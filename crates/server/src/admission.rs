@@ -9,23 +9,38 @@ mod extensions;
 mod origin;
 mod platform;
 mod resources;
+mod template;
 mod volumes;
+
+pub(crate) use self::{
+    entrypoint::check as check_entrypoint,
+    origin::admit_name,
+    template::{Probe, admit as admit_template, warmup},
+};
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use osb_api::{
     SandboxId, codes,
-    lifecycle::{CreateSandboxRequest, NetworkPolicy, NetworkRule},
+    lifecycle::{CreateSandboxRequest, ImageAuth, ImageSpec, NetworkPolicy, NetworkRule},
 };
-use osb_core::{Desired, Goal, Phase, Reason, SandboxSpec, Status, check_labels};
+use osb_core::{Desired, Goal, SandboxSpec, Status, check_labels};
+use osb_registry::Login;
 
 use crate::{
-    config::MIN_TIMEOUT, error::ApiError, reconcile::Reconciler, record::Record,
-    snapshot_record::SnapshotRecord, store::Index, token,
+    config::MIN_TIMEOUT,
+    error::ApiError,
+    reconcile::Reconciler,
+    record::{Purpose, Record},
+    store::Store,
+    token,
 };
 
 pub(crate) const MAX_LABELS: usize = 256;
+const MAX_USERNAME: usize = 1024;
+/// Some registries take tokens that are long.
+const MAX_PASSWORD: usize = 32 * 1024;
 
 /// What the server allows.
 #[derive(Debug, Clone, Copy)]
@@ -35,15 +50,23 @@ pub(crate) struct Limits {
 
 /// Checks the request and writes the record that it comes to.
 pub(crate) fn admit(
-    request: CreateSandboxRequest,
+    mut request: CreateSandboxRequest,
     limits: Limits,
-    snapshots: &Index<SnapshotRecord>,
+    store: &Store,
     reconciler: &Reconciler,
     now: Timestamp,
 ) -> Result<Record, ApiError> {
+    let template = template::fill_in(&mut request, store.templates(), reconciler)?;
     refuse_unsupported(&request)?;
-    let origin = origin::admit(&request, snapshots)?;
-    let entrypoint = entrypoint::admit(request.entrypoint.or_else(|| origin.default_entrypoint()))?;
+    let origin = match &template {
+        Some(template) => origin::of_template(template, store.snapshots())?,
+        None => origin::admit(&request, store.snapshots())?,
+    };
+    let entrypoint = match request.entrypoint.or_else(|| origin.default_entrypoint()) {
+        // What the image runs is known when the image is here.
+        None if reconciler.library().is_some() => Vec::new(),
+        entrypoint => entrypoint::admit(entrypoint)?,
+    };
     let metadata = metadata(request.metadata.unwrap_or_default())?;
     let platform = request.platform.as_ref().map(platform::admit).transpose()?;
     let now = micros(now);
@@ -71,6 +94,7 @@ pub(crate) fn admit(
             spec: SandboxSpec {
                 env,
                 resources,
+                image_digest: origin.image_digest,
                 snapshot: origin.snapshot,
                 volumes,
                 trust,
@@ -79,12 +103,7 @@ pub(crate) fn admit(
             },
             goal: Goal::Running,
             expires_at,
-            status: Status {
-                phase: Phase::Pending,
-                reason: Reason::ContainerStarting,
-                message: "the sandbox is being started".to_owned(),
-                since: now,
-            },
+            status: Status::starting(now),
         },
         created_at: now,
         metadata,
@@ -95,10 +114,44 @@ pub(crate) fn admit(
         vault_terms,
         egress_token: token::mint()?,
         secure_access,
+        template: template.map(|template| template.id),
         announced: false,
+        purpose: Purpose::default(),
         requests: 0,
         failed_removals: 0,
     })
+}
+
+/// Who asks the registry of the image, if the request says so.
+pub(crate) fn login(
+    image: Option<&ImageSpec>,
+    reconciler: &Reconciler,
+) -> Result<Option<Login>, ApiError> {
+    let Some(auth) = image.and_then(|image| image.auth.as_ref()) else { return Ok(None) };
+    if reconciler.library().is_none() {
+        return Err(ApiError::unsupported(
+            "the runtime of this server does not leave images to it: leave image.auth out",
+        ));
+    }
+    admit_login(auth).map(Some)
+}
+
+/// Who asks a registry.
+pub(crate) fn admit_login(auth: &ImageAuth) -> Result<Login, ApiError> {
+    let ImageAuth { username, password } = auth;
+    let password = password.reveal();
+    if username.len() > MAX_USERNAME || password.len() > MAX_PASSWORD {
+        return Err(ApiError::invalid(format!(
+            "a login for a registry has at most {MAX_USERNAME} bytes as its name and \
+             {MAX_PASSWORD} as its password"
+        )));
+    }
+    if username.is_empty() || password.is_empty() {
+        return Err(ApiError::invalid(
+            "a login for a registry has a name and a password: leave it out if there is none",
+        ));
+    }
+    Ok(Login { username: username.clone(), password: password.to_owned().into() })
 }
 
 /// The precision that the wire and the store have.
@@ -107,16 +160,9 @@ pub(crate) fn micros(moment: Timestamp) -> Timestamp {
 }
 
 fn refuse_unsupported(request: &CreateSandboxRequest) -> Result<(), ApiError> {
-    let given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.trim().is_empty());
     if request.lifecycle.is_some() {
         return Err(ApiError::unsupported(
             "lifecycle hooks are not supported yet: run the commands once the sandbox is there",
-        ));
-    }
-    if given(&request.template_id) {
-        return Err(ApiError::invalid_as(
-            codes::TEMPLATE_NOT_SUPPORTED,
-            "templates are not supported yet: give an image instead of templateId",
         ));
     }
     Ok(())

@@ -4,10 +4,11 @@ use osb_api::SandboxId;
 use osb_core::Clock;
 use osb_egress::vault::{Scope, Transport};
 use osb_gateway::Gateway;
+use osb_image::Remote;
 
 use crate::{
-    admission::Limits, audit::Auditor, config::PublicHost, error::ApiError, key::ApiKey,
-    reconcile::Reconciler, record::Record, store::Store,
+    admission::Limits, audit::Auditor, builds::Builds, config::PublicHost, error::ApiError,
+    key::ApiKey, reconcile::Reconciler, record::Record, store::Store, templates::Templates,
 };
 
 /// What every handler may use. No runtime: handlers write what should be and wait.
@@ -19,6 +20,11 @@ pub(crate) struct Parts {
     pub(crate) audit: Arc<Auditor>,
     pub(crate) reconciler: Reconciler,
     pub(crate) gateway: Gateway,
+    /// Images on this machine, and how they come and go, if the runtime leaves that to the server.
+    pub(crate) images: Option<Remote>,
+    /// What is built here, if the runtime has sandboxes for that.
+    pub(crate) builds: Option<Builds>,
+    pub(crate) templates: Templates,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) key: Option<ApiKey>,
     pub(crate) limits: Limits,
@@ -36,6 +42,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     pub(crate) fn record(&self, id: SandboxId) -> Result<Arc<Record>, ApiError> {
-        self.store.index().get(id).ok_or_else(|| ApiError::no_sandbox(id))
+        let record = self.store.index().get(id).filter(|record| record.is_clients());
+        record.ok_or_else(|| ApiError::no_sandbox(id))
     }
 }

@@ -1,5 +1,9 @@
 //! What clients and the log see of an error. The only file that turns errors into statuses.
 
+mod image;
+
+pub(crate) use self::image::Errand;
+
 use std::{error::Error, fmt};
 
 use axum::{
@@ -7,7 +11,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, StatusCode, header};
-use osb_api::{ErrorBody, codes};
+use osb_api::codes;
+use osb_build::{BuildError, ContextError, Problem};
 use osb_core::{Chain, InvalidLabel, RuntimeError, VolumeProblem};
 use osb_egress::{PolicyError, vault::VaultError};
 use osb_gateway::GatewayError;
@@ -111,6 +116,12 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, codes::SNAPSHOT_NOT_FOUND, message)
     }
 
+    pub(crate) fn no_template(id: impl fmt::Display) -> Self {
+        let id: String = id.to_string().chars().take(64).collect();
+        let message = format!("no template has the id {id:?}: it was deleted, or never was");
+        Self::new(StatusCode::NOT_FOUND, codes::TEMPLATE_NOT_FOUND, message)
+    }
+
     pub(crate) fn no_volume(name: &str) -> Self {
         let name: String = name.chars().take(64).collect();
         let message = format!("no volume is kept under the name {name:?}");
@@ -145,6 +156,50 @@ impl ApiError {
     /// The same with a code and a sentence of its own.
     pub(crate) fn failed(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, message)
+    }
+
+    /// No images are built here.
+    pub(crate) fn no_builds() -> Self {
+        Self::not_implemented(
+            codes::NOT_SUPPORTED,
+            "this server builds no images: only the native runtime does",
+        )
+    }
+
+    /// Whoever sends a body leaves it lying.
+    pub(crate) fn body_too_slow(least: usize, within: std::time::Duration) -> Self {
+        let message = format!(
+            "the body does not go on: at least {least} bytes have to come in {} seconds",
+            within.as_secs()
+        );
+        Self::new(StatusCode::REQUEST_TIMEOUT, codes::INVALID_PARAMETER, message)
+    }
+
+    /// Nobody reads what is answered.
+    pub(crate) fn unread(within: std::time::Duration) -> Self {
+        let message = format!("nothing was read for {} seconds", within.as_secs());
+        Self::new(StatusCode::REQUEST_TIMEOUT, codes::INVALID_PARAMETER, message)
+    }
+
+    pub(crate) fn too_many_builds() -> Self {
+        Self {
+            retry_after_seconds: Some(10),
+            ..Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                codes::TOO_BUSY,
+                "too many builds are waiting already; try again later",
+            )
+        }
+    }
+
+    /// What went wrong here, or otherwise what whoever asked has to change.
+    pub(crate) fn into_cause(self) -> Result<Box<dyn Error + Send + Sync>, String> {
+        let is_ours = self.status == StatusCode::INTERNAL_SERVER_ERROR;
+        match self.cause {
+            Some(cause) if is_ours => Ok(cause),
+            _ if is_ours => Ok(self.message.into()),
+            _ => Err(self.message),
+        }
     }
 
     /// A volume that cannot be had, or not be removed.
@@ -207,10 +262,9 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        self.log();
-        let body = ErrorBody { code: self.code.to_owned(), message: self.message };
-        let mut response = (self.status, Json(body)).into_response();
-        if let Some(seconds) = self.retry_after_seconds {
+        let (status, retry_after_seconds) = (self.status, self.retry_after_seconds);
+        let mut response = (status, Json(self.into_body())).into_response();
+        if let Some(seconds) = retry_after_seconds {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
@@ -220,6 +274,7 @@ impl IntoResponse for ApiError {
 impl From<NotCreated> for ApiError {
     fn from(reason: NotCreated) -> Self {
         match reason {
+            NotCreated::Image(error) => Self::remote(Errand::Pull, &error),
             NotCreated::Runtime(error) => Self::start_failed(error),
             NotCreated::Ended(how) => Self::failed(
                 codes::SANDBOX_START_FAILED,
@@ -318,6 +373,38 @@ impl From<PolicyError> for ApiError {
                 Self::new(StatusCode::PAYLOAD_TOO_LARGE, codes::TOO_MANY_RULES, message)
             }
             PolicyError::Rule { .. } => Self::invalid(message),
+        }
+    }
+}
+
+impl From<Problem> for ApiError {
+    fn from(problem: Problem) -> Self {
+        Self::invalid_as(codes::BUILD_INVALID, problem.to_string())
+    }
+}
+
+impl From<ContextError> for ApiError {
+    fn from(error: ContextError) -> Self {
+        match error {
+            ContextError::Problem(problem) => problem.into(),
+            ContextError::Missing(_) => Self::invalid_as(codes::BUILD_INVALID, error.to_string()),
+            ContextError::Read { .. } => {
+                Self::invalid_as(codes::BUILD_INVALID, Chain(&error).to_string())
+            }
+        }
+    }
+}
+
+impl From<BuildError> for ApiError {
+    fn from(error: BuildError) -> Self {
+        match error {
+            BuildError::Problem(problem) => problem.into(),
+            BuildError::Command(failed) => {
+                Self::invalid_as(codes::BUILD_FAILED, failed.to_string())
+            }
+            BuildError::Work { .. } => {
+                Self::failed(codes::INTERNAL_ERROR, error.to_string()).caused_by(error)
+            }
         }
     }
 }

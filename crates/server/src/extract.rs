@@ -9,7 +9,7 @@ use axum::{
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header, request::Parts};
 use http_body_util::BodyExt;
-use osb_api::{SandboxId, SnapshotId};
+use osb_api::{SandboxId, SnapshotId, TemplateId};
 use serde::de::DeserializeOwned;
 
 use crate::{
@@ -50,6 +50,19 @@ impl FromRequestParts<App> for Snapshotted {
     }
 }
 
+/// The template that the path names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Templated(pub(crate) TemplateId);
+
+impl FromRequestParts<App> for Templated {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, ApiError> {
+        let id = place::below("/templates/", parts.uri.path());
+        id.parse().map(Self).map_err(|_| ApiError::no_template(id))
+    }
+}
+
 /// A body of JSON.
 #[derive(Debug)]
 pub(crate) struct Json<T>(pub(crate) T);
@@ -77,6 +90,26 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
         serde_json::from_slice(&json_bytes(request, app).await?)
             .map(Self)
             .map_err(|error| ApiError::invalid(format!("the body cannot be accepted: {error}")))
+    }
+}
+
+/// The message without the values that it quotes, one of which may be a secret in the wrong place.
+pub(crate) fn without_values(message: &str) -> String {
+    for what in ["unknown field", "unknown variant"] {
+        let told = message.strip_prefix(what).and_then(|rest| rest.rsplit_once("`, expected"));
+        if let Some((_, expected)) = told {
+            return format!("{what} …, expected{expected}");
+        }
+    }
+    // Texts are in quotes; numbers are not, and nothing but values is wrong in itself.
+    let quotes: &[char] = if message.starts_with("invalid") { &['"', '`'] } else { &['"'] };
+    match (message.find(quotes), message.rfind(quotes)) {
+        (Some(first), Some(last)) if first < last => {
+            let before = message.get(..first).unwrap_or_default();
+            let after = message.get(last + 1..).unwrap_or_default();
+            format!("{before}…{after}")
+        }
+        _ => message.to_owned(),
     }
 }
 
@@ -130,4 +163,29 @@ fn is_json(headers: &HeaderMap) -> bool {
     let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json"
         || essence.starts_with("application/") && essence.ends_with("+json")
+}
+
+#[cfg(test)]
+mod tests {
+    use osb_api::egress::CreateVaultRequest;
+
+    use super::*;
+
+    #[test]
+    fn no_message_quotes_a_value() {
+        let error = serde_json::from_str::<CreateVaultRequest>(r#"{"credentials": "hunter\"2"}"#);
+        let message = without_values(&error.unwrap_err().to_string());
+        assert!(!message.contains("hunter"), "{message}");
+        assert!(message.contains("invalid type: string …, expected"), "{message}");
+        assert_eq!(without_values("missing field `name`"), "missing field `name`");
+        for body in [
+            r#"{"hunter`2": 1}"#,
+            r#"{"credentials": [{"name": "a", "source": {"type": "hunter2"}}]}"#,
+        ] {
+            let error = serde_json::from_str::<CreateVaultRequest>(body);
+            let message = without_values(&error.unwrap_err().to_string());
+            assert!(!message.contains("hunter"), "{message}");
+            assert!(message.contains("expected"), "{message}");
+        }
+    }
 }

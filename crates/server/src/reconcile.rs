@@ -6,6 +6,8 @@
 
 mod birth;
 mod driver;
+mod image;
+mod images;
 mod network;
 mod sighting;
 mod snapshots;
@@ -16,7 +18,8 @@ mod watch;
 use std::{fmt, sync::Arc, time::Duration};
 
 use osb_api::SandboxId;
-use osb_core::{Clock, PoolStatus, Runtime, RuntimeError, StageTimes, Used, Volumes};
+use osb_core::{Builds, Clock, Goal, PoolStatus, Runtime, RuntimeError, StageTimes, Used, Volumes};
+use osb_registry::Login;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -31,7 +34,7 @@ use self::{
     driver::Driver,
     sighting::{Sighting, Sightings},
 };
-use crate::{record::Record, store::Store};
+use crate::{library::Library, record::Record, store::Store};
 
 /// How long drivers get to finish their step when the server ends.
 const LAST_STEP: Duration = Duration::from_secs(5);
@@ -45,18 +48,26 @@ struct Shared {
     clock: Arc<dyn Clock>,
     sightings: Sightings,
     outbound: Outbound,
+    /// The images, if the runtime leaves them to the server.
+    library: Option<Arc<Library>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl Reconciler {
     /// Begins to make a sandbox, and answers within `patience` as far as it has come. Dropping the
-    /// result before it is answered takes the sandbox back.
-    pub(crate) fn create(&self, record: Record, patience: Duration) -> Creating {
+    /// result before it is answered takes the sandbox back. The login is for the registry of its
+    /// image, and not kept.
+    pub(crate) fn create(
+        &self,
+        record: Record,
+        login: Option<Login>,
+        patience: Duration,
+    ) -> Creating {
         let id = record.id();
         let (birth, answer) = birth::pair(patience);
         let driver = Driver::new(Arc::clone(&self.0), id, Sighting::default());
-        let driver = driver.bear(record, birth);
+        let driver = driver.bear(record, login, birth);
         Creating::new(id, answer, Arc::clone(&self.0.store), driver, self.0.tasks.clone())
     }
 
@@ -73,6 +84,39 @@ impl Reconciler {
     /// The volumes that the runtime keeps, if it does. Nobody else writes down which there are.
     pub(crate) fn volumes(&self) -> Option<&dyn Volumes> {
         self.0.runtime.volumes()
+    }
+
+    /// The power to build images, if the runtime has it. It belongs to steps of builds alone, of
+    /// which no client hears.
+    pub(crate) fn builds(&self) -> Option<&dyn Builds> {
+        self.0.runtime.builds()
+    }
+
+    /// Whether something listens on a port of a sandbox.
+    pub(crate) async fn takes_connections(
+        &self,
+        id: SandboxId,
+        port: u16,
+        within: Duration,
+    ) -> bool {
+        let dialled = tokio::time::timeout(within, self.0.runtime.dial(id, port)).await;
+        dialled.is_ok_and(|dialled| dialled.is_ok())
+    }
+
+    /// Has a sandbox removed. Nobody waits for it.
+    pub(crate) fn dismiss(&self, id: SandboxId) {
+        self.0.store.update_later(id, |record| {
+            record.desired.goal = Goal::Removed;
+            record.requests += 1;
+        });
+    }
+
+    /// Does something beside everything else, until the server ends.
+    pub(crate) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.0.stop.clone();
+        self.0.tasks.spawn(async move {
+            stop.run_until_cancelled(work).await;
+        });
     }
 
     /// What the runtime keeps started for those who will ask.
@@ -92,6 +136,10 @@ impl Reconciler {
     /// Stops driving, and all that leaves the sandboxes, which live on.
     pub(crate) async fn stop(&self) {
         self.0.stop.cancel();
+        if let Some(library) = &self.0.library {
+            // What is half unpacked is of no use, and whole layers stay.
+            library.images().break_off();
+        }
         self.0.tasks.close();
         if tokio::time::timeout(LAST_STEP, self.0.tasks.wait()).await.is_err() {
             tracing::warn!("some sandboxes were still being changed when the server ended");

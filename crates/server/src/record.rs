@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use osb_api::{
-    SandboxId,
+    SandboxId, TemplateId,
     lifecycle::{NetworkPolicy, Platform},
 };
 use osb_core::{Desired, Phase, Token};
@@ -29,8 +29,11 @@ pub(crate) struct Record {
     pub(crate) egress_token: Token,
     /// What callers of every port must send, if the sandbox was made that way.
     pub(crate) secure_access: Option<Token>,
+    /// What it was made from, if that is a template.
+    pub(crate) template: Option<TemplateId>,
     /// Whether anybody was told that the sandbox exists. One that nobody knows is rolled back.
     pub(crate) announced: bool,
+    pub(crate) purpose: Purpose,
     /// Counts what clients asked for, so that its driver tells their changes from its own notes.
     /// Lives in memory only.
     pub(crate) requests: u64,
@@ -38,7 +41,27 @@ pub(crate) struct Record {
     pub(crate) failed_removals: u32,
 }
 
+/// Whom a sandbox is for. Lives in memory only: one of the server's own is never announced, so the
+/// next server removes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Whoever asked for it.
+    #[default]
+    Client,
+    /// A step of a build, of which no client hears.
+    Step,
+    /// The same, and it reaches nothing at all, whatever the operator gives everybody.
+    SealedStep,
+    /// A template is made of its files.
+    Template,
+}
+
 impl Record {
+    /// Whether clients may hear of it.
+    pub(crate) fn is_clients(&self) -> bool {
+        self.purpose == Purpose::Client
+    }
+
     pub(crate) fn id(&self) -> SandboxId {
         self.desired.spec.id
     }

@@ -3,6 +3,8 @@
 mod decisions;
 mod egress;
 mod endpoints;
+mod images;
+mod images_build;
 mod later;
 mod metrics;
 mod policy;
@@ -10,6 +12,7 @@ mod proxy;
 mod sandboxes;
 mod service;
 mod snapshots;
+mod templates;
 mod vault;
 mod volumes;
 
@@ -48,8 +51,22 @@ pub(crate) fn router(app: &App) -> Router {
             .route(&at("/sandboxes/{id}/snapshots"), post(snapshots::create))
             .route(&at("/snapshots"), get(snapshots::list))
             .route(&at("/snapshots/{id}"), get(snapshots::get).delete(snapshots::delete))
+            .route(&at("/templates"), get(templates::list).post(templates::create))
+            .route(&at("/templates/{id}"), get(templates::get).delete(templates::delete))
+            .route(
+                &at("/images/build"),
+                get(images_build::left).post(images_build::build).delete(images_build::forget),
+            )
             .route(&at("/volumes"), get(volumes::list))
             .route(&at("/volumes/{name}"), delete(volumes::delete))
+            .route(&at("/images"), get(images::list).delete(images::delete))
+            .route(&at("/images/inspect"), get(images::inspect))
+            .route(&at("/images/tag"), post(images::tag))
+            .route(&at("/images/pull"), post(images::pull))
+            .route(&at("/images/push"), post(images::push))
+            .route(&at("/images/import"), post(images::import))
+            .route(&at("/images/export"), get(images::export))
+            .route(&at("/images/gc"), post(images::gc))
             .route(&at("/sandboxes/{id}/endpoints/{port}"), get(endpoints::get))
             .route(&at("/sandboxes/{id}/proxy/{port}"), any(proxy::forward))
             .route(&at("/sandboxes/{id}/proxy/{port}/"), any(proxy::forward))

@@ -13,6 +13,7 @@ use axum::Router;
 use osb_core::{Clock, Runtime};
 use osb_egress::{Egress, Settings, Witness};
 use osb_gateway::Gateway;
+use osb_image::Remote;
 use osb_sys::fs::{self, PathError};
 use tokio::net::TcpListener;
 use tokio_util::sync::DropGuard;
@@ -21,12 +22,15 @@ use crate::{
     admission::Limits,
     app::{App, Parts},
     audit::Auditor,
+    builds::Builds,
     config::Config,
     connections,
     key::{self, ApiKeySource},
+    library::Library,
     reconcile::{Outbound, Reconciler, StartupError},
     routes,
     store::{Store, StoreError},
+    templates::{self, Templates},
     vaults::{self, VaultsError},
 };
 
@@ -46,6 +50,15 @@ pub struct Server {
     _driving: DropGuard,
     /// Held for as long as the server lives: two servers would end each other's sandboxes.
     _lock: File,
+}
+
+/// What the server is in charge of, and what it goes by.
+#[derive(Clone)]
+pub struct World {
+    pub runtime: Arc<dyn Runtime>,
+    /// The images that its sandboxes are made of, if the runtime leaves them to the server.
+    pub images: Option<Remote>,
+    pub clock: Arc<dyn Clock>,
 }
 
 /// Why the server did not start.
@@ -83,8 +96,7 @@ impl Server {
     pub async fn start(
         listener: TcpListener,
         config: Config,
-        runtime: Arc<dyn Runtime>,
-        clock: Arc<dyn Clock>,
+        World { runtime, images, clock }: World,
     ) -> Result<Self, StartError> {
         let unbound = |source| StartError::Listen { address: config.listen, source };
         let address = listener.local_addr().map_err(unbound)?;
@@ -105,16 +117,25 @@ impl Server {
         let vaults =
             vaults::open(config.vault, config.vault_key.as_ref(), &config.data_dir, sandboxes)?;
         let outbound = Outbound::new(egress, config.egress, vaults, Arc::clone(&audit));
-        let reconciler =
-            Reconciler::start(runtime, Arc::clone(&store), Arc::clone(&clock), outbound)
-                .await
-                .map_err(StartError::Sandboxes)?;
+        let builds = match &images {
+            Some(_) if runtime.builds().is_some() => Some(Builds::open(&config.data_dir)?),
+            _ => None,
+        };
+        let steps = builds.as_ref().map(|builds| builds.steps.clone());
+        let library = images.clone().map(|remote| Arc::new(Library::new(remote, steps)));
+        let (theirs, time) = (Arc::clone(&store), Arc::clone(&clock));
+        let reconciler = Reconciler::start(runtime, theirs, time, outbound, library)
+            .await
+            .map_err(StartError::Sandboxes)?;
         let driving = reconciler.stop_on_drop();
         let app = Arc::new(Parts {
             store,
             audit,
             reconciler,
             gateway,
+            images,
+            builds,
+            templates: Templates::default(),
             clock,
             key,
             limits: Limits { max_timeout_seconds: config.max_sandbox_timeout_seconds },
@@ -125,6 +146,7 @@ impl Server {
             public_host: config.public_host,
             local_host: address.to_string(),
         });
+        templates::recover(&app);
         let routes = routes::router(&app);
         Ok(Self { listener, address, key_source, app, routes, _driving: driving, _lock: lock })
     }
@@ -152,6 +174,12 @@ impl Server {
             app.audit.close();
         };
         tokio::task::spawn_blocking(close).await.ok();
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("runtime", &self.runtime.name()).finish_non_exhaustive()
     }
 }
 

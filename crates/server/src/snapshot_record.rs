@@ -1,6 +1,6 @@
 use jiff::Timestamp;
-use osb_api::{SandboxId, SnapshotId};
-use osb_core::ImageName;
+use osb_api::{SandboxId, SnapshotId, TemplateId};
+use osb_core::{ImageDigest, ImageName};
 
 /// All that the server knows about one snapshot.
 ///
@@ -12,6 +12,10 @@ pub(crate) struct SnapshotRecord {
     pub(crate) sandbox: SandboxId,
     pub(crate) name: Option<String>,
     pub(crate) image: ImageName,
+    /// What the name stood for when the sandbox was made that the files are of.
+    pub(crate) image_digest: Option<ImageDigest>,
+    /// The template whose files these are, which alone knows of it.
+    pub(crate) template: Option<TemplateId>,
     pub(crate) state: SnapshotState,
     pub(crate) reason: String,
     pub(crate) message: String,
@@ -42,6 +46,11 @@ impl SnapshotState {
 }
 
 impl SnapshotRecord {
+    /// Whether clients may hear of it.
+    pub(crate) fn is_clients(&self) -> bool {
+        self.template.is_none()
+    }
+
     /// Notes that it is in another state since now.
     pub(crate) fn become_state(
         &mut self,

@@ -11,6 +11,7 @@ mod index;
 mod migrations;
 mod row;
 mod snapshot_row;
+mod template_row;
 mod writer;
 
 use std::{
@@ -26,9 +27,9 @@ use tokio::sync::oneshot;
 pub(crate) use self::index::Index;
 use self::{
     entity::{Entity, Key},
-    writer::{Desk, Edit, Job, Writer},
+    writer::{Desk, Edit, Job, Shown, Writer},
 };
-use crate::{record::Record, snapshot_record::SnapshotRecord};
+use crate::{record::Record, snapshot_record::SnapshotRecord, template_record::TemplateRecord};
 
 /// The store cannot do its work.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -78,33 +79,36 @@ impl<E> From<StoreError> for Unchanged<E> {
 pub(crate) struct Store {
     desk: Arc<Desk>,
     jobs: mpsc::Sender<Job>,
-    sandboxes: Index<Record>,
-    snapshots: Index<SnapshotRecord>,
+    shown: Shown,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Store {
     /// Opens the database, brings its schema up to date, and loads every record.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
-        let (sandboxes, snapshots) = (Index::default(), Index::default());
+        let shown = Shown::default();
         let (jobs, inbox) = mpsc::channel();
-        let writer = Writer::open(path, sandboxes.clone(), snapshots.clone())?;
+        let writer = Writer::open(path, shown.clone())?;
         let desk = Arc::new(Mutex::new(Some(writer)));
         let theirs = Arc::clone(&desk);
         let thread = std::thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || Writer::run(&theirs, &inbox))
             .map_err(|source| StoreError::Thread(Arc::new(source)))?;
-        Ok(Self { desk, jobs, sandboxes, snapshots, thread: Mutex::new(Some(thread)) })
+        Ok(Self { desk, jobs, shown, thread: Mutex::new(Some(thread)) })
     }
 
     /// The sandboxes.
     pub(crate) fn index(&self) -> &Index<Record> {
-        &self.sandboxes
+        &self.shown.sandboxes
     }
 
     pub(crate) fn snapshots(&self) -> &Index<SnapshotRecord> {
-        &self.snapshots
+        &self.shown.snapshots
+    }
+
+    pub(crate) fn templates(&self) -> &Index<TemplateRecord> {
+        &self.shown.templates
     }
 
     pub(crate) async fn insert<E: Entity>(&self, record: E) -> Result<(), StoreError> {
@@ -115,7 +119,24 @@ impl Store {
 
     /// Shows the record of a new sandbox. It is written down with its first change.
     pub(crate) fn introduce(&self, record: Record) {
-        self.sandboxes.put(Arc::new(record));
+        self.shown.sandboxes.put(Arc::new(record));
+    }
+
+    /// Changes what is shown of a sandbox, and writes nothing: for what is told often, and for what a
+    /// crash is to undo. It is written down with the next change.
+    pub(crate) async fn remark(
+        &self,
+        id: SandboxId,
+        change: impl FnOnce(&mut Record) + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let change = Box::new(move |current: Option<&Record>| {
+            let mut next = current?.clone();
+            change(&mut next);
+            Some(Arc::new(next))
+        });
+        let (done, made) = oneshot::channel();
+        self.send(Record::job(Edit::Remark { id, change, done }))?;
+        made.await.unwrap_or(Err(StoreError::Closed))
     }
 
     /// Takes a sandbox out of the index alone, for it cannot be written down.
@@ -237,6 +258,8 @@ mod tests {
             sandbox: SandboxId::random(),
             name: None,
             image: osb_core::ImageName::new("host"),
+            image_digest: None,
+            template: None,
             state: SnapshotState::Ready,
             reason: String::new(),
             message: String::new(),

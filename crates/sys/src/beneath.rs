@@ -105,6 +105,36 @@ pub fn open_within(root: impl AsFd, path: &Path, flags: OFlags) -> io::Result<Ow
     Err(Errno::LOOP.into())
 }
 
+/// Makes an empty file at `path`, which begins at `root`, and the directories on the way to it that are
+/// missing. Nothing is made through a link, nor on another mount. It does without `openat2`, too.
+pub fn make_file(root: &Path, path: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut here = openat(CWD, root, flags, Mode::empty())?;
+    let mount = mount_of(&here)?;
+    let (Some(around), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Errno::INVAL.into());
+    };
+    for part in around.components() {
+        match part {
+            Component::RootDir | Component::CurDir => continue,
+            Component::ParentDir | Component::Prefix(_) => return Err(Errno::INVAL.into()),
+            Component::Normal(name) => {
+                match mkdirat(&here, name, Mode::from_raw_mode(0o755)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                here = openat(&here, name, flags, Mode::empty())?;
+            }
+        }
+        if mount_of(&here)? != mount {
+            return Err(Errno::XDEV.into());
+        }
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(&here, name, flags, Mode::from_raw_mode(0o644))?;
+    Ok(())
+}
+
 fn mount_of(file: impl AsFd) -> io::Result<u64> {
     let known = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
     let is_told = known.stx_mask & StatxFlags::MNT_ID.bits() != 0;
@@ -238,6 +268,27 @@ mod tests {
             assert!(open(&directory, Path::new(path)).is_err(), "{path} was opened");
             assert!(open_or_make(&directory, Path::new(path)).is_err(), "{path} was opened");
         }
+    }
+
+    #[test]
+    fn a_file_is_made_through_no_link_and_on_no_other_mount() {
+        let (root, _) = place();
+        let inside = root.path().join("in");
+        crate::fs::symlink("../out", inside.join("outer")).unwrap();
+        crate::fs::symlink("a", inside.join("inner")).unwrap();
+        crate::fs::symlink("nowhere", inside.join("a/link")).unwrap();
+        make_file(&inside, Path::new("/b/c/file")).unwrap();
+        assert_eq!(crate::fs::read(inside.join("b/c/file")).unwrap(), b"");
+        for path in
+            ["outer/file", "outer/b/file", "inner/file", "a/link", "../out/file", "b/c/file"]
+        {
+            assert!(make_file(&inside, Path::new(path)).is_err(), "{path} was made");
+        }
+        assert_eq!(crate::fs::names(root.path().join("out")).unwrap(), ["secret"]);
+        assert_eq!(crate::fs::names(inside.join("a")).unwrap(), ["link"]);
+        let name = format!("/dev/shm/{}", root.path().file_name().unwrap().display());
+        assert!(make_file(Path::new("/"), Path::new(&name)).is_err());
+        assert!(!Path::new(&name).exists());
     }
 
     #[test]

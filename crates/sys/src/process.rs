@@ -2,7 +2,7 @@
 
 use std::{
     fmt, io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     str::FromStr,
 };
 
@@ -18,6 +18,41 @@ pub fn kill(pidfd: impl AsFd) -> io::Result<()> {
     match pidfd_send_signal(pidfd, Signal::KILL) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Asks the process to end, as far as it listens. One that has ended already is success.
+pub fn ask_to_end(pidfd: impl AsFd) -> io::Result<()> {
+    match pidfd_send_signal(pidfd, Signal::TERM) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the process does something of its own when it is asked to end. The first process of a
+/// namespace that does not would never hear of it.
+pub fn listens(pidfd: &OwnedFd) -> bool {
+    let line = |text: &str, name: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name));
+        value.map(|value| value.trim().to_owned())
+    };
+    let info = crate::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()));
+    let pid = info.ok().and_then(|info| line(&info, "Pid:"));
+    let status = pid.map(|pid| crate::fs::read_to_string(format!("/proc/{pid}/status")));
+    let caught = status.and_then(Result::ok).and_then(|status| line(&status, "SigCgt:"));
+    let caught = caught.and_then(|caught| u64::from_str_radix(&caught, 16).ok());
+    caught.is_some_and(|caught| caught & (1 << (Signal::TERM.as_raw() - 1)) != 0)
+}
+
+/// The signal of this number, if there is one that a program may send another.
+pub fn signal(number: i32) -> Option<Signal> {
+    match number {
+        // The last that have a name of their own are below 32, and libraries keep the first of the others.
+        35..=64 => {
+            // SAFETY: these are signals of every Linux, and no library uses them for itself.
+            Some(unsafe { Signal::from_raw_unchecked(number) })
+        }
+        number => Signal::from_named_raw(number),
     }
 }
 
@@ -97,6 +132,34 @@ fn namespace_ids(process: &str) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_signals_as_far_as_they_may_be_sent() {
+        assert_eq!(signal(15), Some(Signal::TERM));
+        assert_eq!(signal(37).map(Signal::as_raw), Some(37));
+        for none in [-1, 0, 32, 33, 34, 65] {
+            assert_eq!(signal(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn who_listens_is_told_from_who_does_not() {
+        let child = |script: &str| {
+            let mut sh = crate::command::command("/bin/sh");
+            sh.args(["-c", script]).stdout(std::process::Stdio::piped()).spawn().unwrap()
+        };
+        let mut deaf = child("echo; read line");
+        let mut listening = child("trap 'exit 0' TERM; echo; while :; do sleep 0.01; done");
+        for (child, expected) in [(&mut deaf, false), (&mut listening, true)] {
+            let mut said = [0; 1];
+            io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+            let pidfd = open(Pid::from_child(child)).unwrap();
+            assert_eq!(listens(&pidfd), expected);
+            ask_to_end(&pidfd).unwrap();
+            child.wait().unwrap();
+            ask_to_end(&pidfd).unwrap();
+        }
+    }
 
     #[test]
     fn a_process_is_known_by_its_number_and_its_beginning() {

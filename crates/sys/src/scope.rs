@@ -2,7 +2,10 @@
 
 use std::{io, marker::PhantomData, process::abort};
 
-use rustix::process::{getegid, geteuid, getgroups};
+use rustix::{
+    process::{getegid, geteuid, getgroups},
+    thread::{capabilities, set_capabilities},
+};
 
 use crate::identity::Identity;
 
@@ -27,6 +30,22 @@ pub fn within<T>(identity: &Identity, work: impl FnOnce() -> T) -> io::Result<T>
     let switched = Switched { back, this_thread: PhantomData };
     set_checked(libc::SYS_setfsgid, identity.gid)?;
     set_checked(libc::SYS_setfsuid, identity.uid)?;
+    let result = work();
+    drop(switched);
+    Ok(result)
+}
+
+/// Runs `work` on this thread with all its rights, but what it makes is the user's and the group's of
+/// `identity`. As [`within`] otherwise.
+pub fn owning<T>(identity: &Identity, work: impl FnOnce() -> T) -> io::Result<T> {
+    let own = getgroups()?.into_iter().map(rustix::process::Gid::as_raw).collect();
+    let back = Identity { uid: geteuid().as_raw(), gid: getegid().as_raw(), groups: own };
+    let powers = capabilities(None)?;
+    let switched = Switched { back, this_thread: PhantomData };
+    set_checked(libc::SYS_setfsgid, identity.gid)?;
+    set_checked(libc::SYS_setfsuid, identity.uid)?;
+    // Those over files were set aside with the user. Coming back takes them up again in any case.
+    set_capabilities(None, powers)?;
     let result = work();
     drop(switched);
     Ok(result)
@@ -123,6 +142,29 @@ mod tests {
         let mine = root.path().join("mine").metadata().unwrap();
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&mine), 65534);
         assert_eq!(std::os::unix::fs::MetadataExt::gid(&mine), 65533);
+    }
+
+    #[test]
+    fn what_is_made_is_the_owners_and_no_right_is_lost() {
+        if !required("root", geteuid().is_root()) {
+            return;
+        }
+        let root = tempfile::tempdir().unwrap();
+        let secret = root.path().join("secret");
+        crate::fs::write(&secret, "x").unwrap();
+        crate::fs::set_mode(&secret, 0o600).unwrap();
+        let before = status(SHOWN);
+        owning(&nobody(), || {
+            assert_eq!(status(&["CapEff:"])[0], before[3]);
+            crate::fs::read(&secret).unwrap();
+            crate::fs::write(root.path().join("theirs"), "").unwrap();
+            crate::fs::chown(&secret, 7, 9).unwrap();
+        })
+        .unwrap();
+        assert_eq!(status(SHOWN), before);
+        let theirs = root.path().join("theirs").metadata().unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&theirs), 65534);
+        assert_eq!(std::os::unix::fs::MetadataExt::gid(&theirs), 65533);
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub enum Refusal {
     Place,
     /// Something of that file system.
     FileSystem,
+    /// Something in the image.
+    Image,
 }
 
 impl Failure {

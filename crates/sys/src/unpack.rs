@@ -53,6 +53,9 @@ pub enum UnpackError {
     /// The archive is at fault.
     #[error("{0}")]
     Refused(&'static str),
+    /// It depends on the layers below, which are not known yet.
+    #[error("what the layers below have is not known yet")]
+    Early,
     /// The disk is, unless the name is one that no file can have.
     #[error("the file cannot be written")]
     Io(#[source] io::Error),
@@ -107,7 +110,10 @@ pub struct Tree {
     replaced: OwnedFd,
     replacements: u64,
     directories: Directories,
-    below: Below,
+    /// Whether the archive says what its root is like.
+    describes_root: bool,
+    /// Absent until the layers below are known.
+    below: Option<Below>,
     owners: IdBase,
     rights: Rights,
     around: PathBuf,
@@ -115,12 +121,13 @@ pub struct Tree {
 
 impl Tree {
     /// Begins with the directory `files` in `around`, which is empty. Owners are counted from `owners`.
+    /// Without a foundation, what depends on it fails with [`UnpackError::Early`].
     ///
     /// From here on this thread has a file creation mask of its own, which takes nothing away: it
     /// should be one that ends with the layer.
     pub fn begin(
         around: &Path,
-        foundation: Foundation,
+        foundation: Option<Foundation>,
         owners: IdBase,
         rights: Rights,
     ) -> io::Result<Self> {
@@ -131,12 +138,12 @@ impl Tree {
         for name in ["files", "replaced"] {
             fs::create_dir(around.join(name), 0o755).map_err(io::Error::other)?;
         }
-        let below = Below::new(foundation.layers, rights);
-        let attributes = below.attributes_of_root(owners)?;
+        let below = foundation.map(|foundation| Below::new(foundation.layers, rights));
         let top = open(CWD, around.join("files"))?;
         inherit_nothing(&top)?;
         Ok(Self {
-            directories: Directories::new(top, attributes),
+            directories: Directories::new(top, Attributes::of_nobodys_directory()),
+            describes_root: false,
             replaced: open(CWD, around.join("replaced"))?,
             replacements: 0,
             below,
@@ -144,6 +151,11 @@ impl Tree {
             rights,
             around: around.to_owned(),
         })
+    }
+
+    /// Says what the layer is made for, once that is known.
+    pub fn found(&mut self, foundation: Foundation) {
+        self.below = Some(Below::new(foundation.layers, self.rights));
     }
 
     /// Takes away whatever is in the place of something that is no directory. Answers whether it was
@@ -170,7 +182,7 @@ impl Tree {
         }
         let mut path = self.directories.path(directory);
         path.push(name);
-        Ok(self.below.find(&path)?)
+        Ok(self.below.as_ref().ok_or(UnpackError::Early)?.find(&path)?)
     }
 
     fn remove_replaced(&self) -> Result<(), PathError> {

@@ -231,6 +231,6 @@ def test_a_server_that_cannot_start_says_why_and_one_that_cannot_listen_leaves_n
     assert "another program listens there" in start("--listen", server.domain)
     assert not (tmp_path / "data").exists()
     config = tmp_path / "osb.toml"
-    config.write_text('[[pool]]\nimage = "no-such-image"\nsize = 1\n')
+    config.write_text('[[pool]]\nimage = "No Such Image"\nsize = 1\n')
     said = start("--listen", "127.0.0.1:0", "--config", str(config))
-    assert "pool" in said and "no-such-image" in said and "use host" in said, said
+    assert "pool" in said and "No Such Image" in said and "use host" in said, said

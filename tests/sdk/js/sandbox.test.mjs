@@ -128,7 +128,7 @@ test("a killed sandbox is unknown", async () => {
 });
 
 const WRONG = {
-  "an unknown image": [{ image: "no-such-image:latest" }, "SANDBOX::IMAGE_NOT_FOUND"],
+  "an unknown image": [{ image: `sha256:${"0".repeat(64)}` }, "SANDBOX::IMAGE_NOT_FOUND"],
   "a timeout below a minute": [{ timeoutSeconds: 59 }, "SANDBOX::INVALID_PARAMETER"],
   "an absurd timeout": [{ timeoutSeconds: 1e15 }, "SANDBOX::INVALID_PARAMETER"],
   "metadata with blanks": [{ metadata: { "a b": "c" } }, "SANDBOX::INVALID_METADATA_LABEL"],

@@ -9,10 +9,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import httpx
+from code_interpreter import CodeInterpreter, CodeInterpreterSync
+from code_interpreter.adapters.factory import AdapterFactory as CodeFactory
+from code_interpreter.sync.adapters.factory import AdapterFactorySync as CodeFactorySync
 from opensandbox import Sandbox, SandboxSync
 from opensandbox.adapters.factory import AdapterFactory
 from opensandbox.config import ConnectionConfig, ConnectionConfigSync
@@ -62,6 +67,14 @@ class Blocking:
         return call
 
 
+def is_called_by_a_client() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 async def collected(stream: Any) -> list[Any]:
     return [item async for item in stream]
 
@@ -107,11 +120,43 @@ class Box:
             "metrics": factory.create_metrics_service(self.endpoint),
         }
 
+    @cached_property
+    def interpreter(self) -> Any:
+        """The code interpreter of the sandbox, once it has found that code can be run."""
+        whole = CodeInterpreter if self.kind == "async" else CodeInterpreterSync
+        made = self.blocking("interpreter", whole).create(self.sandbox)
+        if self.way == "through-its-own-proxy":
+            self.leave(self.blocking("interpreter", made))
+            factory_class = CodeFactory if self.kind == "async" else CodeFactorySync
+            service = factory_class(self.config).create_code_execution_service(self.endpoint)
+            made = whole(self.sandbox, service)
+        return self.blocking("interpreter", made)
+
+    @cached_property
+    def codes(self) -> Any:
+        return self.blocking("codes", self.interpreter.service.codes)
+
+    def leave(self, service: Any) -> None:
+        """Closes an interpreter, or its service; each client has its own name for that."""
+        getattr(service, "aclose" if self.kind == "async" else "close")()
+
     def blocking(self, name: str, service: Any) -> Any:
         return Blocking(self.kind, name, service, self.wait)
 
+    def together(self, calls: list[Callable[[], Any]]) -> list[Any]:
+        """What calls return that are all under way at once."""
+        if self.runner is None:
+            with ThreadPoolExecutor(len(calls)) as threads:
+                return list(threads.map(lambda call: call(), calls))
+
+        async def gathered() -> list[Any]:
+            return await asyncio.gather(*(call() for call in calls))
+
+        return self.runner.run(gathered())
+
     def wait(self, result: Any) -> Any:
-        if inspect.isawaitable(result):
+        # Whoever is called by the client itself, as handlers are, cannot wait here: the client does.
+        if inspect.isawaitable(result) and not is_called_by_a_client():
             assert self.runner is not None
 
             async def waiting() -> Any:
@@ -134,20 +179,24 @@ class Box:
         headers = self.endpoint.build_request_headers(self.config)
         return httpx.Client(base_url=f"http://{self.endpoint.endpoint}", headers=headers)
 
-    def handlers(self, **functions: Callable[[Any], None]) -> Any:
+    def handlers(self, **functions: Callable[[Any], Any]) -> Any:
         """Handlers of stream events, plain functions for both clients."""
         if self.kind == "sync":
             return ExecutionHandlersSync(**functions)
 
-        def asynchronous(function: Callable[[Any], None]) -> Any:
+        def asynchronous(function: Callable[[Any], Any]) -> Any:
             async def handle(event: Any) -> None:
-                function(event)
+                result = function(event)
+                if inspect.isawaitable(result):
+                    await result
 
             return handle
 
         return ExecutionHandlers(**{name: asynchronous(f) for name, f in functions.items()})
 
     def close(self) -> None:
+        if "interpreter" in vars(self):
+            self.leave(self.interpreter)
         self.wait(self.sandbox.kill())
         self.wait(self.sandbox.close())
         if self.runner is not None:

@@ -39,6 +39,9 @@ def nothing_is_left_behind(server: Server):
     assert server.ids() == before
 
 
+# An image that is not here, and of which nobody knows where it is.
+NOWHERE = "sha256:" + "0" * 64
+
 WRONG: dict[str, dict[str, Any]] = {
     "timeout below a minute": {"timeout": 59},
     "timeout zero": {"timeout": 0},
@@ -53,7 +56,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "image without name": {"image": {}},
     "image with an empty name": {"image": {"uri": ""}},
     "no image": {"image": None},
-    "unknown image": {"image": {"uri": "no-such-image:latest"}},
+    "unknown image": {"image": {"uri": NOWHERE}},
     "image that climbs": {"image": {"uri": "../../etc"}},
     "entrypoint empty": {"entrypoint": []},
     "entrypoint a word": {"entrypoint": "sleep"},
@@ -213,9 +216,9 @@ def test_the_client_sees_code_and_message(server: Server, connection: Connection
 
 def test_the_client_sees_that_an_image_is_unknown(connection: ConnectionConfigSync):
     with pytest.raises(SandboxApiException) as raised:
-        SandboxSync.create("no-such-image:latest", connection_config=connection)
+        SandboxSync.create(NOWHERE, connection_config=connection)
     assert raised.value.error.code == "SANDBOX::IMAGE_NOT_FOUND"
-    assert "no-such-image" in raised.value.error.message
+    assert NOWHERE in raised.value.error.message
 
 
 def test_the_client_sees_that_its_key_is_wrong(server: Server):

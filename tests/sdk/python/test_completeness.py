@@ -1,5 +1,5 @@
-"""Every public method that the published clients have for the daemon, the vault and the policy has
-been called by a test.
+"""Every public method that the published clients have for the daemon, code, the vault and the policy
+has been called by a test.
 
 This runs last and asks the packages themselves what they offer, so a method that a newer client
 brings fails here until it has a test. It needs the whole directory: alone it cannot succeed.
@@ -12,7 +12,10 @@ from clients import CALLED, KINDS, Box, public_methods
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("service", ["commands", "files", "files as another user", "metrics", "vault"])
+@pytest.mark.parametrize(
+    "service",
+    ["commands", "files", "files as another user", "metrics", "vault", "codes", "interpreter"],
+)
 def test_no_method_is_without_a_test(server, kind: str, service: str):
     box = Box(server, kind, "direct")
     try:

@@ -63,7 +63,7 @@ impl Client {
     /// The same with these fields in the request.
     pub(crate) async fn create_with(&self, fields: &Value) -> Result<Sandbox> {
         let mut request = json!({
-            "entrypoint": ["sleep", "infinity"],
+            "entrypoint": ["tail", "-f", "/dev/null"],
             "resourceLimits": { "cpu": "1", "memory": "512Mi" },
             "timeout": 3600,
         });
@@ -171,20 +171,19 @@ impl Client {
         command: &str,
         wanted: &str,
     ) -> Result<Instant> {
-        let mut answer = self.start(sandbox, &json!({ "command": command })).await?;
-        let mut seen = String::new();
-        while let Some(frame) = answer.frame().await {
-            if let Some(data) = frame?.data_ref() {
-                seen.push_str(&String::from_utf8_lossy(data));
-            }
-            if seen.contains(wanted) {
-                let moment = Instant::now();
-                // The connection can only be used again once the stream has ended.
-                answer.collect().await?;
-                return Ok(moment);
-            }
-        }
-        bail!("{command:?} ended without {wanted:?}: {seen}");
+        let answer = self.start(sandbox, &json!({ "command": command })).await?;
+        until(answer, wanted).await
+    }
+
+    /// Runs a cell of Python; returns the moment at which its stream had `wanted`.
+    pub(crate) async fn cell(
+        &self,
+        sandbox: &Sandbox,
+        code: &str,
+        wanted: &str,
+    ) -> Result<Instant> {
+        let body = json!({ "code": code, "context": { "language": "python" } });
+        until(self.post(sandbox, "/code", &body).await?, wanted).await
     }
 
     /// Runs a command, and hands over each line of its output when it is here.
@@ -216,10 +215,14 @@ impl Client {
     }
 
     async fn start(&self, sandbox: &Sandbox, command: &Value) -> Result<Incoming> {
-        let uri = format!("http://{}/command", sandbox.endpoint);
+        self.post(sandbox, "/command", command).await
+    }
+
+    async fn post(&self, sandbox: &Sandbox, path: &str, body: &Value) -> Result<Incoming> {
+        let uri = format!("http://{}{path}", sandbox.endpoint);
         let mut headers = sandbox.headers();
         headers.push(("content-type", "application/json"));
-        self.send(&Method::POST, &uri, &headers, full(command.to_string())).await
+        self.send(&Method::POST, &uri, &headers, full(body.to_string())).await
     }
 
     /// Writes a file of `size` bytes in one streamed upload.
@@ -273,6 +276,42 @@ impl Client {
             size += frame?.data_ref().map_or(0, Bytes::len);
         }
         Ok(size)
+    }
+
+    /// Gives the server an image in an archive.
+    pub(crate) async fn import(&self, name: &str, archive: Vec<u8>) -> Result<()> {
+        self.archive(&format!("/images/import?name={name}"), archive).await.map(drop)
+    }
+
+    /// Has an image built of an archive with its context; returns what was told of it.
+    pub(crate) async fn build(&self, archive: Vec<u8>) -> Result<String> {
+        self.archive("/images/build", archive).await
+    }
+
+    /// Pulls or pushes an image; returns what was told of it.
+    pub(crate) async fn image_events(&self, verb: &str, request: &Value) -> Result<String> {
+        let uri = format!("http://{}/v1/images/{verb}", self.address);
+        let headers =
+            [("open-sandbox-api-key", self.key.as_str()), ("content-type", "application/json")];
+        let answer = self.send(&Method::POST, &uri, &headers, full(request.to_string())).await?;
+        Ok(String::from_utf8_lossy(&answer.collect().await?.to_bytes()).into_owned())
+    }
+
+    pub(crate) async fn remove_image(&self, name: &str) -> Result<()> {
+        self.lifecycle(&Method::DELETE, &format!("/images?name={name}"), None).await.map(drop)
+    }
+
+    /// Removes what no image needs.
+    pub(crate) async fn collect_images(&self) -> Result<()> {
+        self.lifecycle(&Method::POST, "/images/gc", None).await.map(drop)
+    }
+
+    async fn archive(&self, path: &str, archive: Vec<u8>) -> Result<String> {
+        let uri = format!("http://{}/v1{path}", self.address);
+        let headers =
+            [("open-sandbox-api-key", self.key.as_str()), ("content-type", "application/x-tar")];
+        let answer = self.send(&Method::POST, &uri, &headers, full(archive)).await?;
+        Ok(String::from_utf8_lossy(&answer.collect().await?.to_bytes()).into_owned())
     }
 
     async fn lifecycle(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Value> {
@@ -355,6 +394,27 @@ impl Sandbox {
     fn headers(&self) -> Vec<(&str, &str)> {
         self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
     }
+}
+
+/// Reads a stream to its end; returns the moment at which it had `wanted`.
+async fn until(mut answer: Incoming, wanted: &str) -> Result<Instant> {
+    let mut seen = String::new();
+    while let Some(frame) = answer.frame().await {
+        if let Some(data) = frame?.data_ref() {
+            // Of much output only the end matters.
+            if seen.len() > CHUNK {
+                seen.clear();
+            }
+            seen.push_str(&String::from_utf8_lossy(data));
+        }
+        if seen.contains(wanted) {
+            let moment = Instant::now();
+            // The connection can only be used again once the stream has ended.
+            answer.collect().await?;
+            return Ok(moment);
+        }
+    }
+    bail!("it ended without {wanted:?}: {seen}");
 }
 
 fn full(bytes: impl Into<Bytes>) -> Body {

@@ -26,6 +26,19 @@ pub(crate) fn shell() -> Result<Duration> {
     wait(shell)
 }
 
+/// Starts Python to print a sum, once; until that is here.
+pub(crate) fn python() -> Result<Duration> {
+    let mut command = command(&["/usr/bin/python3", "-c", "print(1 + 1)"])?;
+    command.stdout(Stdio::piped());
+    let began = Instant::now();
+    let mut process = command.spawn().context("cannot start Python")?;
+    let mut printed = [0; 2];
+    process.stdout.take().context("no output")?.read_exact(&mut printed)?;
+    let elapsed = began.elapsed();
+    process.wait()?;
+    Ok(elapsed)
+}
+
 /// Starts `/bin/true` in new namespaces, by way of `unshare`; `None` where that is not installed or refused.
 pub(crate) fn namespaces(count: usize) -> Option<Sample> {
     let unshare = "/usr/bin/unshare";

@@ -17,23 +17,33 @@ const BESIDE_MANY: usize = 50;
 const ROOM: u64 = 4 << 20;
 /// How long the pool may take to be full again.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a full pool is left in peace before somebody claims of it.
+const SETTLING: Duration = Duration::from_millis(50);
 
 /// From the request for a sandbox that waits in a pool to the first output of its first command.
 pub(crate) async fn claim_to_output(client: &Client, count: usize) -> Result<Sample> {
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
-        let began = Instant::now();
-        while client.number("opensandbox_pool_ready").await?
-            < client.number("opensandbox_pool_target").await?
-        {
-            ensure!(began.elapsed() < PATIENCE, "the pool does not fill");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        settled(client).await?;
         let one = measure::create_to_output(client, 1).await?;
         times.extend(one.times());
     }
     ensure!(client.number("opensandbox_pool_misses_total").await? == 0, "not all were claimed");
     Ok(Sample::new(times))
+}
+
+/// Waits until the pool is full and at rest.
+pub(crate) async fn settled(client: &Client) -> Result<()> {
+    let began = Instant::now();
+    while client.number("opensandbox_pool_ready").await?
+        < client.number("opensandbox_pool_target").await?
+    {
+        ensure!(began.elapsed() < PATIENCE, "the pool does not fill");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // The last one that was started is still at its first steps, beside which nobody claims.
+    tokio::time::sleep(SETTLING).await;
+    Ok(())
 }
 
 /// How long each request takes that changes a sandbox, until it is done.

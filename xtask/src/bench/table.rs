@@ -1,3 +1,5 @@
+mod code;
+mod images;
 mod network;
 
 use std::{fmt, time::Duration};
@@ -5,7 +7,9 @@ use std::{fmt, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
+    code::Code,
     daemon::{AT_ONCE, Daemon},
+    images::Images,
     life::{Changes, Many},
     network::Network,
     sample::{Sample, milliseconds},
@@ -27,6 +31,8 @@ pub(crate) struct Report {
     pub(crate) snapshots: Snapshots,
     pub(crate) daemon: Daemon,
     pub(crate) network: Network,
+    pub(crate) images: Images,
+    pub(crate) code: Code,
     pub(crate) namespaces_floor: Option<Sample>,
     pub(crate) loopback_floor: f64,
     pub(crate) docker: Option<Sample>,
@@ -111,6 +117,8 @@ impl Report {
         rows.extend(self.latency_rows());
         rows.extend(self.size_rows());
         rows.extend(self.network_rows());
+        rows.extend(images::rows(&self.images));
+        rows.extend(code::rows(&self.code));
         rows
     }
 
@@ -300,6 +308,8 @@ impl Report {
             "idle_execd_bytes": { "private": idle.private, "resident": idle.resident },
             "execd_file_bytes": self.daemon.binary,
             "network": self.network_json(),
+            "images": images::json(&self.images),
+            "code": code::json(&self.code),
             "floor": {
                 "namespaces": self.namespaces_floor.as_ref().map(sample),
                 "process": sample(&self.daemon.argv_floor),
@@ -350,10 +360,28 @@ fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / MEBIBYTE
 }
 
+/// The part of the table that is about code.
+pub(crate) fn of_code(code: &Code) -> String {
+    Table(code::rows(code)).to_string()
+}
+
+/// The part of the table that is about images.
+pub(crate) fn of_images(images: &Images) -> String {
+    Table(images::rows(images)).to_string()
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Table(self.rows()).fmt(f)
+    }
+}
+
+struct Table(Vec<Row>);
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let heads = ["promise", "goal", "measured", "met", "floor", "docker run / runc run"];
-        let rows = self.rows();
+        let rows = &self.0;
         let lines: Vec<[&str; 6]> =
             std::iter::once(heads).chain(rows.iter().map(Row::cells)).collect();
         let widths: Vec<usize> = (0..heads.len())
@@ -423,6 +451,21 @@ mod tests {
             snapshots: Snapshots { take: sample(), restore: sample() },
             daemon,
             network,
+            images: Images {
+                unpack: sample(),
+                tar: sample(),
+                one: sample(),
+                forty: sample(),
+                rebuild: sample(),
+                pull: Some((sample(), sample())),
+            },
+            code: Code {
+                warm: sample(),
+                claim: sample(),
+                cold: sample(),
+                by_hand: sample(),
+                output: 1e8,
+            },
             namespaces_floor: None,
             loopback_floor: 4e9,
             docker: Some(Sample::new(vec![Duration::from_millis(400)])),
@@ -435,7 +478,7 @@ mod tests {
         assert_eq!(missed.len(), 9, "{missed:#?}");
         let widths: Vec<usize> =
             table.lines().filter(|line| line.starts_with('|')).map(|l| l.chars().count()).collect();
-        assert_eq!(widths.len(), 27);
+        assert_eq!(widths.len(), 35);
         assert!(widths.windows(2).all(|pair| pair[0] == pair[1]), "{table}");
     }
 }

@@ -2,6 +2,7 @@ use osb_api::{egress, headers, lifecycle as wire};
 
 use super::{
     api::Api,
+    images,
     operation::{
         Operation, bytes, delete, get, list, list_of_text, merge_patch, one, patch, post, put,
     },
@@ -14,6 +15,7 @@ pub(crate) fn api() -> Api {
     operations.extend(proxy());
     operations.extend(snapshots());
     operations.extend(volumes());
+    operations.extend(images::operations());
     operations.extend(network_policy());
     operations.push(no_policy());
     operations.push(egress_log());
@@ -33,6 +35,7 @@ pub(crate) fn api() -> Api {
             ("endpoints", "Ways into a sandbox."),
             ("snapshots", "Files of sandboxes, kept."),
             ("volumes", "Storage that is kept under names."),
+            ("images", "Images on the server's machine."),
             ("network", "What a sandbox may reach."),
             ("pools", "Sandboxes that are started before anybody needs them."),
             ("templates", "Sandboxes that are prepared once and started many times."),
@@ -76,7 +79,7 @@ fn sandboxes() -> Vec<Operation> {
             .tag("sandboxes")
             .body(one::<wire::CreateSandboxRequest>())
             .answers_with_location(202, "The sandbox.", one::<wire::CreateSandboxResponse>())
-            .errors(&[400, 401, 403, 404, 409, 413, 429, 500]),
+            .errors(&[400, 401, 403, 404, 409, 413, 422, 429, 500, 502, 503]),
         get("listSandboxes", "/sandboxes", "List sandboxes, newest first")
             .tag("sandboxes")
             .query::<wire::ListSandboxesQuery>()
@@ -130,7 +133,8 @@ fn endpoints() -> Vec<Operation> {
         get("getEndpoint", "/sandboxes/{sandboxId}/endpoints/{port}", "Where a port is reached")
             .describe(
                 "Says what calls to the port must carry, too. All ports are reached through this \
-                 server. Nothing is checked: the port may get its listener later.",
+                 server. Nothing is checked: the port may get its listener later. For a sandbox \
+                 from a template the answer carries `OPEN-SANDBOX-ORIGIN: template`.",
             )
             .tag("endpoints")
             .query::<wire::EndpointQuery>()
@@ -282,21 +286,31 @@ fn pools() -> Vec<Operation> {
 fn templates() -> Vec<Operation> {
     [
         post("createTemplate", "/templates", "Build a template")
+            .describe(
+                "An image is started, and its files are kept when it is ready. Ask for the \
+                 template until it is `Succeeded` or `Failed`.",
+            )
             .body(one::<wire::CreateTemplateRequest>())
-            .answers(201, "The template, being built.", one::<wire::Template>()),
-        get("listTemplates", "/templates", "List templates").answers(
-            200,
-            "One page of them.",
-            one::<wire::ListTemplatesResponse>(),
-        ),
+            .answers_with_location(
+                201,
+                "The template, about to be built.",
+                one::<wire::Template>(),
+            ),
+        get("listTemplates", "/templates", "List templates, newest first")
+            .query::<wire::ListTemplatesQuery>()
+            .answers(200, "One page of them.", one::<wire::ListTemplatesResponse>()),
         get("getTemplate", "/templates/{templateId}", "Describe a template").answers(
             200,
             "The template.",
             one::<wire::Template>(),
         ),
-        delete("deleteTemplate", "/templates/{templateId}", "Forget a template")
-            .empty(204, "It is gone."),
+        delete(
+            "deleteTemplate",
+            "/templates/{templateId}",
+            "Delete a template that is not being built",
+        )
+        .empty(204, "It is gone."),
     ]
-    .map(|operation| operation.tag("templates").errors(&[400, 401, 404, 409, 501, 503]))
+    .map(|operation| operation.tag("templates").errors(&[400, 401, 404, 409, 429, 500, 501]))
     .into()
 }

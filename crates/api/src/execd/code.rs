@@ -22,6 +22,22 @@ pub struct CodeContext {
     pub language: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// What runs the code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ContextKind>,
+    /// How many bytes of memory its process has, if it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum ContextKind {
+    /// An interpreter of the image, driven by execd.
+    Builtin,
+    /// A Jupyter kernel of the image.
+    Jupyter,
 }
 
 /// The body of `POST /code/context`.
@@ -42,6 +58,9 @@ pub struct RunCode {
     /// Where to run it; without one, as a shell command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<ContextRef>,
+    /// How long it may run, in milliseconds; without it, or with 0, as long as it likes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<i64>,
 }
 
 /// Names a context: by its id, or the shared default context of a language.

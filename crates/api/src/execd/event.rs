@@ -72,6 +72,10 @@ pub struct Failure {
 pub mod enames {
     /// A command ended with another code than 0, by a signal, or could not be started.
     pub const COMMAND: &str = "CommandExecError";
+    /// An interpreter has ended in the middle of a cell, and with it all that it knew.
+    pub const INTERPRETER: &str = "InterpreterEnded";
+    /// A cell ran for longer than it was allowed to.
+    pub const TIMEOUT: &str = "CellTimeout";
 }
 
 impl Event {
@@ -105,6 +109,22 @@ impl Event {
 
     pub fn error(failure: Failure, timestamp: i64) -> Self {
         Self { error: Some(failure), ..Self::bare(EventKind::Error, timestamp) }
+    }
+
+    /// Something that a cell shows.
+    pub fn result(results: BTreeMap<String, serde_json::Value>, timestamp: i64) -> Self {
+        Self { results: Some(results), ..Self::bare(EventKind::Result, timestamp) }
+    }
+
+    pub fn count(execution_count: u64, timestamp: i64) -> Self {
+        Self {
+            execution_count: Some(execution_count),
+            ..Self::bare(EventKind::ExecutionCount, timestamp)
+        }
+    }
+
+    pub fn status(text: impl Into<String>, timestamp: i64) -> Self {
+        Self { text: Some(text.into()), ..Self::bare(EventKind::Status, timestamp) }
     }
 
     pub fn complete(execution_time: u64, timestamp: i64) -> Self {

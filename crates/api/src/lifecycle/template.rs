@@ -13,20 +13,25 @@ use crate::null;
 pub struct CreateTemplateRequest {
     /// The image to build from.
     pub image: String,
-    /// Where the finished template is kept.
+    /// Where other servers put the finished template. This one keeps it, and gives this back as it
+    /// came.
     #[cfg_attr(feature = "schema", schema(examples("s3://bucket/prefix")))]
     pub publish: String,
     /// `cpu`, `memory` and `disk` of sandboxes made from the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_limits: Option<BTreeMap<String, String>>,
+    /// What runs in the sandboxes; without one, `tail -f /dev/null`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entrypoint: Option<Vec<String>>,
+    /// Environment of the sandboxes, over that of the image. Names are those of shell variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<BTreeMap<String, String>>,
+    /// Labels for finding the template again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness: Option<Readiness>,
+    /// How other servers write it down. It makes no difference here.
     #[serde(default, deserialize_with = "null::or_default")]
     pub format: TemplateFormat,
 }
@@ -36,9 +41,12 @@ pub struct CreateTemplateRequest {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Readiness {
-    /// A command that succeeds once the sandbox is ready.
+    /// A command that succeeds once the sandbox is ready, plain or as `cmd://…`; or
+    /// `tcp://127.0.0.1:PORT`, a port of the sandbox that takes connections then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(examples("tcp://127.0.0.1:8000")))]
     pub probe: Option<String>,
+    /// How long it goes on from then on before its files are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup_seconds: Option<u64>,
 }
@@ -81,8 +89,10 @@ pub struct Template {
 #[serde(rename_all = "camelCase")]
 pub struct TemplateStatus {
     pub phase: TemplatePhase,
+    /// What is kept, once it is: `snapshot:` and an id, `@` and the digest of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest_ref: Option<String>,
+    /// What went wrong, or how far it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -96,9 +106,39 @@ pub enum TemplatePhase {
     Failed,
 }
 
+/// One page of templates, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ListTemplatesResponse {
     pub items: Vec<Template>,
     pub pagination: Pagination,
+}
+
+/// Which templates to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "schema",
+    derive(utoipa::IntoParams),
+    into_params(parameter_in = Query, rename_all = "camelCase")
+)]
+pub struct ListTemplatesQuery {
+    /// `key=value&key=value`, percent-encoded as one value: labels that must all match.
+    #[cfg_attr(
+        feature = "schema",
+        param(value_type = Option<String>, required = false, example = "team%3Da")
+    )]
+    pub metadata: BTreeMap<String, String>,
+    #[cfg_attr(feature = "schema", param(required = false, minimum = 1, default = 1))]
+    pub page: u64,
+    #[cfg_attr(
+        feature = "schema",
+        param(required = false, minimum = 1, maximum = 200, default = 20)
+    )]
+    pub page_size: u64,
+}
+
+impl Default for ListTemplatesQuery {
+    fn default() -> Self {
+        Self { metadata: BTreeMap::new(), page: 1, page_size: 20 }
+    }
 }

@@ -13,7 +13,7 @@ use osb_registry::{
     Algorithm, Descriptor, Digest, Document, Manifest, Platform, Reference, Verifier, media,
 };
 
-use crate::{BaseImage, Layer, Tree, WorkError};
+use crate::{BaseImage, Layer, Tree, WorkError, asker::Asker};
 
 /// Images by the digests of the layers of their trees.
 type Known = Mutex<HashMap<Vec<Digest>, Image>>;
@@ -38,13 +38,9 @@ pub(super) fn image_of(intake: &Intake, known: &Known, tree: &Tree) -> Result<Im
     Ok(image)
 }
 
-/// What an image that is here is made of.
-pub(super) fn base(
-    intake: &Intake,
-    known: &Known,
-    digest: &Digest,
-    image: Image,
-) -> Result<BaseImage, WorkError> {
+/// What an image that is here is made of. Steps do not stand on it, but on one that has its layers and
+/// says nothing about what programs begin with: the Dockerfile has said that.
+pub(super) fn base(intake: &Intake, digest: &Digest) -> Result<BaseImage, WorkError> {
     let doing = "cannot read the image to build on";
     let content = intake.document(digest).map_err(refused)?;
     let document = Document::parse(&content, None);
@@ -58,14 +54,11 @@ pub(super) fn base(
     let diff_ids = configuration.rootfs.diff_ids.iter().cloned();
     let layers = manifest.layers.into_iter().zip(diff_ids);
     let layers = layers.map(|(blob, diff_id)| Layer { blob, diff_id }).collect();
-    let tree = Tree { layers };
-    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-    known.insert(layers_of(&tree), image);
-    Ok(BaseImage { tree, configuration })
+    Ok(BaseImage { tree: Tree { layers }, configuration })
 }
 
 /// Keeps an archive, compressed.
-pub(super) fn layer(intake: &Intake, mut archive: File) -> Result<Layer, WorkError> {
+pub(super) fn layer(intake: &Intake, mut archive: File, asker: &Asker) -> Result<Layer, WorkError> {
     let doing = "cannot keep a layer";
     let failed = |error: io::Error| WorkError::failed(doing, error);
     archive.rewind().map_err(failed)?;
@@ -75,6 +68,7 @@ pub(super) fn layer(intake: &Intake, mut archive: File) -> Result<Layer, WorkErr
     let mut verifier = Verifier::new(Algorithm::Sha256);
     let mut buffer = vec![0; 1 << 20];
     loop {
+        asker.check().map_err(failed)?;
         let count = archive.read(&mut buffer).map_err(failed)?;
         let Some(content) = buffer.get(..count).filter(|content| !content.is_empty()) else {
             break;

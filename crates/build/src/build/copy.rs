@@ -1,14 +1,20 @@
 //! `COPY`, `ADD` and `WORKDIR`.
 
-use std::{fs::File, io::Read, sync::Arc};
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    sync::Arc,
+};
 
 use osb_image::{Kind, Packing, Parcel, Stack};
 use osb_registry::{Algorithm, Digest, Verifier};
+use osb_sys::sparse;
 
 use super::{Trouble, stage::Going};
 use crate::{
     CacheKey, Ignore, Source, Tree, WorkError,
     accounts::Accounts,
+    asker::{self, Asker},
     key::Key,
     problem::Fault,
     scope::{Content, Moved, Unpack},
@@ -18,6 +24,8 @@ use crate::{
 /// What a fetched file is like, as Docker makes it.
 const FETCHED: u32 = 0o600;
 const INLINE: u32 = 0o644;
+/// How much of a layer is written at once.
+const AT_ONCE: usize = 256 << 10;
 
 /// Files that were found, and what they are.
 pub(super) struct Prepared {
@@ -36,9 +44,9 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    pub(super) fn files(&self) -> Files<'_> {
+    pub(super) fn files<'a>(&'a self, asker: &'a Asker) -> Files<'a> {
         let Self { stack, ignore, owners, name } = self;
-        Files { stack, ignore, owners: *owners, name }
+        Files { stack, ignore, owners: *owners, name, asker }
     }
 }
 
@@ -111,8 +119,8 @@ impl Going<'_> {
                     let (files, moved) = (files.clone(), moved.clone());
                     let (base, pattern) = (base.clone(), pattern.clone());
                     let needs_digest = whole.is_none();
-                    let found = blocking(move || {
-                        let files = files.files();
+                    let found = blocking(move |asker| {
+                        let files = files.files(asker);
                         let picked = if moved.parents {
                             files.pick_below(&base, &pattern)?
                         } else {
@@ -150,6 +158,13 @@ impl Going<'_> {
                 }
             }
         }
+        let is_nothing =
+            |source: &Sourced| matches!(source, Sourced::Picked(picked) if picked.is_empty());
+        if sources.iter().all(is_nothing) {
+            let patterns: Vec<&str> = moved.contents.iter().filter_map(Content::pattern).collect();
+            let patterns = patterns.join(" ");
+            return Err(Fault::new(format!("{patterns} is not in {}", files.name)).into());
+        }
         Ok(Prepared { key: key.finish(), files, sources })
     }
 
@@ -175,15 +190,15 @@ impl Going<'_> {
         }
         let tree = workshop.open(&self.tree).await?;
         let (moved, newest) = (moved.clone(), self.builder.build.plan.wanted.epoch);
-        let mut to = workshop.scratch()?;
-        let written = blocking(move || {
+        let to = workshop.scratch()?;
+        let written = blocking(move |asker| {
             let owner = match &moved.owner {
                 Some(owner) => Some(accounts(&tree)?.owner(owner)?),
                 None => None,
             };
-            let mut layering = Layering::new(&mut to, &tree, newest);
+            let mut layering = Layering::new(watched(asker, &to), &tree, newest);
             layering = layering.dressed(owner, moved.mode.clone(), moved.link);
-            put(&mut layering, &moved, &files, sources)?;
+            put(&mut layering, &moved, &files.files(asker), sources)?;
             let written = layering.finish()?;
             Ok((written, to))
         });
@@ -200,13 +215,14 @@ impl Going<'_> {
         let tree = workshop.open(&self.tree).await?;
         let (path, user) = (path.to_owned(), self.scope.user().map(str::to_owned));
         let newest = self.builder.build.plan.wanted.epoch;
-        let mut to = workshop.scratch()?;
-        let written = blocking(move || {
+        let to = workshop.scratch()?;
+        let written = blocking(move |asker| {
             let owner = match &user {
                 Some(user) => Some(accounts(&tree)?.owner(user)?),
                 None => None,
             };
-            let written = transfer::empty_directory(&tree, &path, owner, newest, &mut to)?;
+            let written =
+                transfer::empty_directory(&tree, &path, owner, newest, watched(asker, &to))?;
             Ok((written, to))
         });
         let (written, layer) = written.await?;
@@ -218,14 +234,13 @@ impl Going<'_> {
 }
 
 fn put(
-    layering: &mut Layering<'_, &mut File>,
+    layering: &mut Layering<'_, impl Write>,
     moved: &Moved,
-    files: &Origin,
+    files: &Files<'_>,
     sources: Vec<Sourced>,
 ) -> Result<(), TransferError> {
     let into_directory = moved.into_directory || moved.parents;
     let target = layering.target(&moved.destination, into_directory)?;
-    let files = files.files();
     let mut count = 0;
     let mut check = |how_many: usize| {
         count += how_many;
@@ -251,7 +266,7 @@ fn put(
                             continue;
                         }
                     }
-                    layering.put(&files, picked, &moved.exclude, &target)?;
+                    layering.put(files, picked, &moved.exclude, &target)?;
                 }
             }
             Sourced::Inline { name, text } => {
@@ -301,20 +316,50 @@ pub(super) fn accounts(tree: &Stack) -> Result<Accounts, TransferError> {
 
 /// What a file hashes to.
 async fn digest_of(mut file: File, algorithm: Algorithm) -> Result<(Digest, File), Trouble> {
-    blocking(move || {
-        let mut verifier = Verifier::new(algorithm);
+    blocking(move |asker| {
+        let mut verifier = asker.watch(Verifier::new(algorithm));
         std::io::Seek::rewind(&mut file).map_err(TransferError::Write)?;
-        std::io::copy(&mut file.by_ref(), &mut verifier).map_err(TransferError::Write)?;
+        std::io::copy(&mut file, &mut verifier).map_err(TransferError::Write)?;
         std::io::Seek::rewind(&mut file).map_err(TransferError::Write)?;
-        Ok((verifier.finish(), file))
+        Ok((verifier.into_inner().finish(), file))
     })
     .await
 }
 
-/// Does what waits for a disk where nobody waits for it.
+/// A layer that is written for as long as somebody waits for it, with the holes that its files have.
+pub(super) fn watched<'a>(asker: &Asker, to: &'a File) -> BufWriter<impl Write + use<'a>> {
+    BufWriter::with_capacity(AT_ONCE, asker.watch(sparse::Writer::new(to)))
+}
+
+/// Does what waits for a disk where nobody waits for it, and only while somebody wants it.
 pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, TransferError> + Send + 'static,
+    work: impl FnOnce(&Asker) -> Result<T, TransferError> + Send + 'static,
 ) -> Result<T, Trouble> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = asker::blocking(work).await;
     Ok(done.map_err(|error| WorkError::failed("cannot copy files", error))??)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeMap, io, io::Read as _, os::unix::fs::MetadataExt as _, path::Path,
+    };
+
+    use osb_image::{Entry, Tarball, What};
+
+    use super::*;
+
+    #[test]
+    fn a_layer_with_holes_takes_no_room_for_them() {
+        const SIZE: u64 = 64 << 20;
+        let file = tempfile::tempfile_in("/var/tmp").unwrap();
+        let mut tarball = Tarball::new(watched(&Asker::default(), &file));
+        let (path, what, extended) = (Path::new("a"), What::File { size: SIZE }, &BTreeMap::new());
+        let entry = Entry { path, what, mode: 0o644, user: 0, group: 0, modified: 0, extended };
+        tarball.add(&entry, io::repeat(0).take(SIZE)).unwrap();
+        tarball.finish().unwrap();
+        let metadata = file.metadata().unwrap();
+        assert_eq!(metadata.len(), SIZE + 3 * 512);
+        assert!(metadata.blocks() * 512 < 1 << 20, "{} blocks", metadata.blocks());
+    }
 }

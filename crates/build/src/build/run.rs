@@ -2,20 +2,22 @@
 
 use std::{
     collections::VecDeque,
+    io::Write,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
 
-use osb_image::{Follow, Kind};
+use osb_image::{Follow, Kind, Stack};
 
 use super::{
     Trouble,
-    copy::{Origin, accounts, blocking},
+    copy::{Origin, accounts, blocking, watched},
     stage::{Going, Outcome},
 };
 use crate::{
     CacheKey, CacheMount, Event, Ignore, Output, Progress, Ran, Reach, RunStep, SecretFile,
     Sharing, StepId, Stream, TmpfsMount,
+    asker::Asker,
     error::{How, LAST_LINES},
     key::Key,
     problem::Fault,
@@ -77,8 +79,8 @@ impl Going<'_> {
                 whole
             } else {
                 let (files, source) = (files.clone(), source.clone());
-                let digest = blocking(move || {
-                    let files = files.files();
+                let digest = blocking(move |asker| {
+                    let files = files.files(asker);
                     let picked = files.pick(source.trim_start_matches('/'))?;
                     transfer::digest(&files, &picked, &Ignore::default())
                 });
@@ -103,32 +105,36 @@ impl Going<'_> {
         // An image may say that programs begin where nothing is.
         self.tree = self.make_directory(&order.workdir).await?;
         let tree = workshop.open(&self.tree).await?;
-        let mut to = workshop.scratch()?;
+        let to = workshop.scratch()?;
         let (user, script) = (order.user.clone(), order.script.clone());
         let targets: Vec<String> =
             order.mounts.iter().filter_map(|mount| mount.target().map(str::to_owned)).collect();
-        let staged = blocking(move || {
+        let staged = blocking(move |asker| {
             let account = accounts(&tree)?.account(user.as_deref().unwrap_or("0"))?;
-            let mut without: Vec<PathBuf> = RUNTIMES.iter().map(PathBuf::from).collect();
+            let mut without = runtimes(&tree);
             for target in &targets {
-                let path = Path::new(target.trim_start_matches('/'));
-                let found = tree.find(path, Follow::Last);
-                let read = |source| TransferError::Read { path: path.to_owned(), source };
-                without.push(found.map_err(read)?.path);
+                without.push(place(&tree, target)?);
+            }
+            // Whoever mounts them follows no links.
+            let caches = step.caches.iter_mut().map(|cache| &mut cache.target);
+            let tmpfs = step.tmpfs.iter_mut().map(|tmpfs| &mut tmpfs.target);
+            let secrets = step.secrets.iter_mut().map(|secret| &mut secret.target);
+            for target in caches.chain(tmpfs).chain(secrets) {
+                *target = format!("/{}", place(&tree, target)?.display());
             }
             without.push(PathBuf::from(Script::DIRECTORY.trim_start_matches('/')));
-            let mut layering = Layering::new(&mut to, &tree, newest);
+            let mut layering = Layering::new(watched(asker, &to), &tree, newest);
             for bind in &prepared.binds {
-                show(&mut layering, bind)?;
+                show(&mut layering, bind, asker)?;
             }
             if let Some(Script { path, content }) = &script {
                 let target = layering.target(path, false)?;
                 layering.put_file("", content.as_bytes(), content.len() as u64, 0o755, &target)?;
             }
             let written = layering.finish()?;
-            Ok((account, without, written, to))
+            Ok((step, account, without, written, to))
         });
-        let (account, without, written, extra) = staged.await?;
+        let (mut step, account, without, written, extra) = staged.await?;
         let is_home = |(name, _): &(String, String)| name == "HOME";
         if !step.environment.iter().any(is_home) {
             let home = account.home.clone().unwrap_or_else(|| "/".to_owned());
@@ -143,8 +149,13 @@ impl Going<'_> {
         match workshop.run(&on, &step, &listener).await? {
             Ran::Changed { entries: 0, .. } => Ok(Outcome::Tree(self.tree.clone())),
             Ran::Changed { layer, .. } => Ok(Outcome::Tree(workshop.lay(&self.tree, layer).await?)),
-            Ran::Failed { code } => Ok(Outcome::Failed(How::Code(code), listener.last())),
-            Ran::Killed(how) => Ok(Outcome::Failed(How::Killed(how), listener.last())),
+            Ran::Failed { code, notes } => {
+                Ok(Outcome::Failed { how: How::Code(code), last_lines: listener.last(), notes })
+            }
+            Ran::Killed(how) => {
+                let (how, last_lines) = (How::Killed(how), listener.last());
+                Ok(Outcome::Failed { how, last_lines, notes: Vec::new() })
+            }
         }
     }
 
@@ -156,7 +167,13 @@ impl Going<'_> {
             environment: [order.environment.clone(), order.beside.clone()].concat(),
             secret_environment: Vec::new(),
             workdir: order.workdir.clone(),
-            account: crate::Account { user: 0, group: 0, groups: Vec::new(), home: None },
+            account: crate::Account {
+                name: None,
+                user: 0,
+                group: 0,
+                groups: Vec::new(),
+                home: None,
+            },
             network: order.network,
             caches: Vec::new(),
             tmpfs: Vec::new(),
@@ -202,9 +219,32 @@ impl Going<'_> {
     }
 }
 
+/// Where the files of the runtime are: by their names, and where the links of an image lead to.
+fn runtimes(tree: &Stack) -> Vec<PathBuf> {
+    let mut places = Vec::new();
+    for file in RUNTIMES.map(Path::new) {
+        places.push(file.to_owned());
+        let around = file.parent().and_then(|around| tree.find(around, Follow::Last).ok());
+        // If a file is in the way, nothing is put there.
+        places.extend(around.zip(file.file_name()).map(|(found, name)| found.path.join(name)));
+    }
+    places
+}
+
+/// Where a path leads in an image, relative to its root.
+fn place(tree: &Stack, target: &str) -> Result<PathBuf, TransferError> {
+    let path = Path::new(target.trim_start_matches('/'));
+    let found = tree.find(path, Follow::Last);
+    Ok(found.map_err(|source| TransferError::Read { path: path.to_owned(), source })?.path)
+}
+
 /// Puts files where a step looks for them, hiding what the image has there.
-fn show(layering: &mut Layering<'_, &mut std::fs::File>, bind: &Bind) -> Result<(), TransferError> {
-    let files = bind.files.files();
+fn show(
+    layering: &mut Layering<'_, impl Write>,
+    bind: &Bind,
+    asker: &Asker,
+) -> Result<(), TransferError> {
+    let files = bind.files.files(asker);
     for picked in files.pick(bind.source.trim_start_matches('/'))? {
         let is_directory = picked.seen.kind == Kind::Directory;
         let target = layering.target(&bind.target, is_directory)?;

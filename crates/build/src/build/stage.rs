@@ -144,7 +144,7 @@ pub(super) struct Going<'a> {
 /// How a step came out.
 pub(super) enum Outcome {
     Tree(Tree),
-    Failed(How, Vec<String>),
+    Failed { how: How, last_lines: Vec<String>, notes: Vec<String> },
 }
 
 impl Going<'_> {
@@ -163,7 +163,7 @@ impl Going<'_> {
         let before = self.tree.layers.len();
         match self.do_step(&step, &title, &timer).await {
             Ok(Outcome::Tree(tree)) => self.tree = tree,
-            Ok(Outcome::Failed(how, last_lines)) => {
+            Ok(Outcome::Failed { how, last_lines, notes }) => {
                 let event = Event::Failed { step: id, took: timer.took() };
                 self.builder.build.progress.tell(event);
                 return Err(BuildError::Command(Box::new(Failed {
@@ -172,6 +172,7 @@ impl Going<'_> {
                     text: said.place.text.clone(),
                     how,
                     last_lines,
+                    notes,
                 })));
             }
             Err(trouble) => return Err(timer.fail(file, &said.place, trouble)),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use osb_sys::userns::RANGE;
+
 use super::{Scope, absolute};
 use crate::{
     dockerfile::{Mount, check_kind},
@@ -78,6 +80,18 @@ impl Fields {
         let Some(text) = self.take(key) else { return Ok(None) };
         let wrong = || Fault::new(format!("{key}={text} of a mount is no number"));
         u32::from_str_radix(&text, radix).map(Some).map_err(|_| wrong())
+    }
+
+    /// A user or a group that sandboxes have.
+    fn account(&mut self, key: &str) -> Result<u32, Fault> {
+        let id = self.number(key, 10)?.unwrap_or_default();
+        if id >= RANGE {
+            let last = RANGE - 1;
+            let what =
+                format!("{key}={id} of a mount is none that a sandbox has: they go to {last}");
+            return Err(Fault(what));
+        }
+        Ok(id)
     }
 
     fn switch(&mut self, key: &str) -> Result<Option<bool>, Fault> {
@@ -202,8 +216,8 @@ impl Scope<'_> {
             read_only: is_read_only.unwrap_or_else(|| is_writable == Some(false)),
             sharing,
             mode: fields.number("mode", 8)?.unwrap_or(0o755),
-            user: fields.number("uid", 10)?.unwrap_or_default(),
-            group: fields.number("gid", 10)?.unwrap_or_default(),
+            user: fields.account("uid")?,
+            group: fields.account("gid")?,
         })
     }
 
@@ -242,8 +256,8 @@ impl Scope<'_> {
             variable,
             required: fields.switch("required")?.unwrap_or_default(),
             mode: fields.number("mode", 8)?.unwrap_or(0o400),
-            user: fields.number("uid", 10)?.unwrap_or_default(),
-            group: fields.number("gid", 10)?.unwrap_or_default(),
+            user: fields.account("uid")?,
+            group: fields.account("gid")?,
             id,
         })
     }

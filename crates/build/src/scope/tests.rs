@@ -139,6 +139,15 @@ fn mounts_are_understood_or_refused() {
 }
 
 #[test]
+fn a_mount_is_for_somebody_whom_a_sandbox_has() {
+    for mount in ["type=secret,id=x,uid", "type=secret,id=x,gid", "type=cache,target=/x,uid"] {
+        let said = refused(&format!("RUN --mount={mount}=65536 x"));
+        assert!(said.ends_with("=65536 of a mount is none that a sandbox has: they go to 65535"));
+        order(&format!("RUN --mount={mount}=65535 x"));
+    }
+}
+
+#[test]
 fn transfers_know_where_they_go() {
     let found = moved("ARG D=d\nWORKDIR /w\nCOPY --chown=a:b --chmod=u+x a /b/../c $D/");
     assert_eq!((found.destination.as_str(), found.into_directory), ("/w/d", true));

@@ -51,6 +51,16 @@ pub(crate) enum Content {
     Fetched { url: String, name: String, checksum: Option<String>, unpack: bool },
 }
 
+impl Content {
+    /// What is looked for.
+    pub(crate) fn pattern(&self) -> Option<&str> {
+        match self {
+            Self::Path { pattern, .. } => Some(pattern),
+            Self::Inline { .. } | Self::Fetched { .. } => None,
+        }
+    }
+}
+
 impl Scope<'_> {
     pub(super) fn transfer(&self, transfer: &Transfer, default: Unpack) -> Result<Moved, Fault> {
         let from = match &transfer.from {

@@ -36,10 +36,10 @@ pub(crate) fn digest(
             }
             match seen.kind {
                 Kind::File => {
-                    let mut verifier = Verifier::new(Algorithm::Sha256);
+                    let mut verifier = files.asker.watch(Verifier::new(Algorithm::Sha256));
                     let mut file = read(&path, visit.around.open(visit.name))?;
                     read(&path, io::copy(&mut file, &mut verifier))?;
-                    key.add(verifier.finish().as_str());
+                    key.add(verifier.into_inner().finish().as_str());
                 }
                 Kind::Symlink => {
                     key.add("link");

@@ -101,6 +101,7 @@ impl Files<'_> {
             return Ok(());
         };
         for (name, seen) in read(at, directory.names())? {
+            read(at, self.asker.check())?;
             let is_more = rest.is_empty() || matches!(seen.kind, Kind::Directory | Kind::Symlink);
             if is_more && name.to_str().is_some_and(|name| glob.matches(name)) {
                 self.expand(&at.join(&name), rest, picked)?;
@@ -149,6 +150,7 @@ impl Files<'_> {
             return Err(too_deep(at));
         }
         for (name, seen) in read(at, directory.names())? {
+            read(at, self.asker.check())?;
             let below = at.join(&name);
             if !self.ignore.excludes(&below.to_string_lossy()) {
                 return Ok(true);
@@ -176,6 +178,8 @@ impl Files<'_> {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let help = if is_out {
             ": .dockerignore leaves it out".to_owned()
+        } else if names.contains(&name) {
+            ": it is a link to what is not there".to_owned()
         } else {
             match meant(name, &names) {
                 Some(other) => format!(": did you mean {}?", around.join(other).display()),
@@ -205,6 +209,7 @@ impl Search<'_> {
             return Err(too_deep(below));
         }
         for (name, seen) in read(below, directory.names())? {
+            read(below, self.files.asker.check())?;
             self.looked += 1;
             if self.looked > MOST_ENTRIES {
                 return Err(too_many());

@@ -22,6 +22,7 @@ struct Trial {
     mode: Option<Chmod>,
     link: bool,
     from_image: bool,
+    asker: Asker,
 }
 
 /// An entry of a layer in one line.
@@ -49,6 +50,7 @@ impl Trial {
             mode: None,
             link: false,
             from_image: false,
+            asker: Asker::default(),
         })
     }
 
@@ -92,7 +94,8 @@ impl Trial {
     fn with_files<T>(&self, work: impl FnOnce(&Files<'_>) -> T) -> T {
         let stack = self.source();
         let owners = if self.from_image { Owners::Kept } else { Owners::Root };
-        work(&Files { stack: &stack, ignore: &self.ignore, owners, name: "the context" })
+        let (ignore, asker, name) = (&self.ignore, &self.asker, "the context");
+        work(&Files { stack: &stack, ignore, owners, name, asker })
     }
 
     fn key(&self, pattern: &str) -> CacheKey {
@@ -458,4 +461,20 @@ fn packed(work: impl FnOnce(&mut osb_image::Tarball<&mut File>)) -> File {
     work(&mut tarball);
     tarball.finish().unwrap().flush().unwrap();
     file
+}
+
+#[test]
+fn nothing_is_found_hashed_or_copied_for_one_who_has_left() {
+    let Some(mut trial) = Trial::new() else { return };
+    trial.file("context/d/a", "1").file("context/b", "2");
+    let (file, directory) =
+        trial.with_files(|files| (files.pick("b").unwrap(), files.pick("d").unwrap()));
+    trial.asker = Asker::left();
+    trial.with_files(|files| {
+        assert!(files.pick("*").is_err());
+        assert!(files.pick_below("", "**/a").is_err());
+        assert!(digest(files, &file, &trial.exclude).is_err());
+        assert!(digest(files, &directory, &trial.exclude).is_err());
+    });
+    assert!(trial.copy(&["d"], "/x/").is_err());
 }

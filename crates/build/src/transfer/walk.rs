@@ -68,6 +68,7 @@ impl Walk<'_> {
         }
         let at = self.picked.at.join(path);
         for (name, seen) in read(&at, directory.names())? {
+            read(&at, self.files.asker.check())?;
             let below = path.join(&name);
             let real = self.picked.at.join(&below);
             // As it is called where `--exclude` was written.

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    fs::File,
     io::{self, Read, Write},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -414,7 +413,7 @@ pub(crate) fn empty_directory(
     path: &str,
     owner: Option<(u32, u32)>,
     newest: Option<i64>,
-    to: &mut File,
+    to: impl Write,
 ) -> Result<Written, TransferError> {
     let mut layering = Layering::new(to, tree, newest).dressed(owner, None, false);
     let target = layering.target(path, true)?;

@@ -13,7 +13,7 @@ use osb_build::{Changes, Ended, Output, Reach, RunStep, Sandboxes, Stream, WorkE
 use osb_core::ImageName;
 use osb_image::{Image, Images};
 use osb_registry::{Digest, Platform};
-use osb_sys::fs;
+use osb_sys::{fs, userns::IdBase};
 
 /// Runs steps in directories below `root`.
 pub(crate) struct Chroot {
@@ -117,13 +117,14 @@ fn run(
     });
     match child.wait().unwrap().code() {
         Some(0) => {}
-        Some(code) => return Ended::Failed { code },
+        Some(code) => return Ended::Failed { code, notes: Vec::new() },
         None => return Ended::Killed("by a signal".to_owned()),
     }
     // What this runner itself put there.
     fs::remove_file(at("upper/.run")).unwrap();
-    let files = at("upper");
-    Ended::Well(Changes { files, authorities: None, until: Some(Box::new(directory)) })
+    let files = fs::open(at("upper")).unwrap().into();
+    let (owners, until) = (IdBase(0), Some(Box::new(directory) as Box<_>));
+    Ended::Well(Changes { files, owners, authorities: None, until })
 }
 
 /// The commands that mount what a step sees.

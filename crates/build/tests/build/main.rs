@@ -170,6 +170,39 @@ RUN false || true; echo shell > /d
 }
 
 #[tokio::test]
+async fn what_is_not_there_is_not_copied_in_silence() {
+    let Some(shop) = Shop::new() else { return };
+    shop.file("u1/y", "1");
+    osb_sys::fs::symlink("nowhere", shop.path("context/abs")).unwrap();
+    for (copy, expected) in [
+        ("u*/x /", "u*/x is not in the directory that is built"),
+        ("n* u*/x /d/", "n* u*/x is not in the directory that is built"),
+        ("--parents **/x /", "**/x is not in the directory that is built"),
+        ("abs /", "abs is not in the directory that is built: it is a link to what is not there"),
+    ] {
+        let error = shop.build(&format!("FROM small\nCOPY {copy}\n")).await.error();
+        assert_eq!(error.lines().next(), Some(&*format!("Dockerfile:2: {expected}")));
+    }
+    // Beside something else a pattern may mean nothing.
+    let built = shop.build("FROM small\nCOPY u1/y u*/x /d/\n").await;
+    assert_eq!(shop.content(&built.digest(), "/d/y").unwrap(), "1");
+}
+
+#[tokio::test]
+async fn what_the_runtime_puts_into_a_sandbox_is_none_of_the_image_wherever_links_lead() {
+    let Some(shop) = Shop::new() else { return };
+    let dockerfile = "\
+FROM small
+RUN mkdir /srv/opt && ln -s srv/opt /opt
+RUN mkdir /opt/opensandbox && touch /opt/opensandbox/.env /opt/mine
+";
+    let digest = shop.build(dockerfile).await.digest();
+    let files = shop.files(&digest);
+    assert!(files.contains(&"srv/opt/mine 644 0".to_owned()), "{files:?}");
+    assert!(!files.iter().any(|file| file.contains("opensandbox")), "{files:?}");
+}
+
+#[tokio::test]
 async fn a_failure_names_the_line_and_shows_the_last_words() {
     let Some(shop) = Shop::new() else { return };
     let failing =
@@ -334,7 +367,9 @@ async fn what_is_remembered_survives_collection_if_it_is_said_to_be_used() {
     assert_eq!(again.digest(), first);
     assert_eq!(again.steps().iter().filter(|step| step.ends_with("CACHED")).count(), 2);
     // Whoever does not say so gets it built again, and nothing is wrong.
-    shop.cache.prune(0).unwrap();
+    let (bytes, age) = (u64::MAX, std::time::Duration::MAX);
+    let nothing = osb_build::Bounds { steps: 0, bytes, age };
+    shop.cache.trim(nothing, std::time::SystemTime::UNIX_EPOCH).unwrap();
     shop.images.unname(&osb_registry::Reference::parse("built").unwrap()).unwrap();
     let collected = shop.images.collect(&std::collections::BTreeSet::new()).unwrap();
     assert!(collected.layers >= 2, "{collected:?}");

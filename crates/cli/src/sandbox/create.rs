@@ -1,13 +1,12 @@
 //! `osb sandbox create`.
 
-use opensandbox::Sandbox;
-
 use crate::{
     env::Environment,
     failure::Failure,
     lifetime::{InvalidLifetime, Lifetime},
     output::{Format, Output},
     spec::Spec,
+    start,
     target::Target,
 };
 
@@ -55,7 +54,7 @@ pub(crate) async fn main(
     if !args.entrypoint.is_empty() {
         request.entrypoint = Some(args.entrypoint);
     }
-    let sandbox = Sandbox::create(&lifecycle, &request).await?;
+    let sandbox = start::start(&lifecycle, &request, output).await?;
     if let Err(error) = Spec::furnish(&content, &sandbox).await {
         // The first error is the one to know about; the sandbox's own end catches the rest.
         drop(sandbox.kill().await);

@@ -151,7 +151,8 @@ fn other_path(value: &str) -> Option<String> {
 
 /// The ways in which a path may be read; `None` if it was made to be read differently.
 fn readings(written: &str) -> Option<Vec<Vec<u8>>> {
-    if written.len() > LONGEST {
+    // `*`, and whatever else is not a path from the root, is one to some.
+    if written.len() > LONGEST || !written.starts_with('/') {
         return None;
     }
     let path = &*undotted(written);

@@ -466,13 +466,14 @@ fn rules_about_requests_are_about_names() {
 }
 
 #[test]
-fn a_path_that_takes_long_to_read_is_doubtful() {
+fn a_path_that_takes_long_to_read_or_is_none_is_doubtful() {
     let is_doubtful =
         |path: &str| Readings::new("GET", path, &http::HeaderMap::new()).is_ambiguous();
     let layers = |count: usize| format!("/%{}41", "25".repeat(count));
     assert!(!is_doubtful(&layers(3)) && !is_doubtful(&format!("/{}", "a".repeat(8000))));
     assert!(is_doubtful(&layers(6)) && is_doubtful(&layers(4000)));
     assert!(is_doubtful(&format!("/{}", "a".repeat(9000))));
+    assert!(is_doubtful("*") && is_doubtful("a") && is_doubtful("a.test:443"));
     // Short enough, but not in all the ways in which it can be read.
     assert!(is_doubtful(&format!("/{}", "%252541;b. //".repeat(600))));
 }

@@ -48,16 +48,16 @@ pub(super) fn read_other(bytes: &[u8]) -> Seen {
     }
 }
 
-/// The content of the records that are there, the last perhaps in part; `None` if there is
-/// something else among them.
+/// The content of the records that are there up to the end of the first message, the last perhaps
+/// in part; `None` if there is something else among them. What is behind it does not matter.
 fn join(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut content = Vec::with_capacity(bytes.len());
     let mut rest = Part(bytes);
-    while let Some(kind) = rest.number::<1>() {
+    while !Part(&content).whole()
+        && let Some(kind) = rest.number::<1>()
+    {
         if kind != u32::from(RECORD) {
-            // Behind the whole message it does not matter any more.
-            let whole = Part(&content).whole();
-            return whole.then_some(content);
+            return None;
         }
         let (Some(_version), Some(length)) = (rest.number::<2>(), rest.number::<2>()) else {
             break;
@@ -176,8 +176,9 @@ pub(crate) mod tests {
         for end in 1..whole.len() {
             assert_eq!(read(&whole[..end]), Seen::Undecided, "{end}");
         }
-        let more = [whole, vec![20, 3, 1, 0, 1, 1]].concat();
-        assert_eq!(read(&more), expected);
+        for behind in [[20, 3, 1, 0, 1, 1], [22, 3, 1, 0, 0, 1]] {
+            assert_eq!(read(&[&*whole, &behind].concat()), expected, "{behind:?}");
+        }
     }
 
     #[test]

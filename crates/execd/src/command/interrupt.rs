@@ -12,6 +12,9 @@ pub(crate) async fn interrupt(
 ) -> Result<Response, ApiError> {
     let parameters = Parameters::of(&uri)?;
     let id = parameters.one("id").ok_or_else(|| ApiError::missing_query("id"))?;
+    if daemon.contexts.interrupt(id).await.is_some() {
+        return Ok(reply::empty());
+    }
     if let Some(interrupted) = daemon.commands.interrupt(&daemon, id).await {
         interrupted?;
         return Ok(reply::empty());

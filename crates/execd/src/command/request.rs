@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use osb_api::execd::RunCommand;
 
-use crate::{accounts::Accounts, daemon::Daemon, error::ApiError, program::Launch, request};
+use crate::{daemon::Daemon, error::ApiError, program::Launch, request};
 
 /// A command that may be started.
 #[derive(Debug)]
@@ -22,8 +22,7 @@ pub(super) fn validate(daemon: &Daemon, asked: RunCommand) -> Result<Order, ApiE
         .ok_or_else(|| ApiError::invalid("`command` or `argv` is missing"))?;
     let timeout = u64::try_from(timeout.unwrap_or(0))
         .map_err(|_| ApiError::invalid("`timeout` is negative"))?;
-    let user = request::user(uid, gid)?;
-    let identity = user.map(|(uid, gid)| Accounts::load().identity(uid, gid));
+    let identity = daemon.environment.identity(request::user(uid, gid)?);
     request::check_variables(&envs)?;
     let env = daemon.environment.for_command(&envs);
     let cwd = match cwd.filter(|cwd| !cwd.is_empty()) {

@@ -10,6 +10,7 @@ use axum::{
 };
 use futures_util::stream;
 use http::{Uri, header};
+use osb_core::Accounts;
 use osb_sys::fs::PathError;
 use rustix::fs::{CWD, FileType, Statx};
 
@@ -19,7 +20,7 @@ use super::{
     status,
     walk::{self, Step, Walk, below},
 };
-use crate::{accounts::Accounts, error::ApiError, reply, request::Parameters};
+use crate::{accounts, error::ApiError, reply, request::Parameters};
 
 /// How much is sent at once, and so the most that is held for a slow client.
 const CHUNK: usize = 64 << 10;
@@ -62,7 +63,7 @@ pub(super) async fn search(scope: Scope, uri: Uri) -> Result<Response, ApiError>
     match found.await? {
         Found::Tree(listing) => Ok(stream(scope, *listing)),
         Found::File(status) => {
-            let info = move || Ok(status::describe(&root, &status, &Accounts::load()));
+            let info = move || Ok(status::describe(&root, &status, &accounts::load()));
             Ok(reply::json(&[scope.run(info).await?]))
         }
         Found::Nothing => Ok(reply::json(&[(); 0])),
@@ -99,7 +100,7 @@ impl Listing {
     fn new(root: PathBuf, depth: usize, pattern: Option<Pattern>) -> Result<Self, ApiError> {
         let walk =
             Walk::new(&root, depth).map_err(|error| PathError::new("list", &root, error.into()))?;
-        Ok(Self { root, walk, pattern, accounts: Accounts::load(), any: false })
+        Ok(Self { root, walk, pattern, accounts: accounts::load(), any: false })
     }
 
     /// Writes some more, and says whether there may be more still.

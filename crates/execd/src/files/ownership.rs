@@ -6,6 +6,7 @@ use std::{
 
 use axum::{body::Body, response::Response};
 use osb_api::execd::{Mode, Ownership};
+use osb_core::Accounts;
 use osb_sys::fs::{self, PathError};
 use rustix::{
     fs::{AtFlags, CWD, Gid, OFlags, Uid, chownat, openat},
@@ -13,7 +14,7 @@ use rustix::{
 };
 
 use super::scope::Scope;
-use crate::{accounts::Accounts, error::ApiError, reply, request};
+use crate::{accounts, error::ApiError, reply, request};
 
 /// Whose a file shall be; what is absent stays as it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -99,7 +100,7 @@ async fn paths(scope: &Scope, body: Body) -> Result<Vec<(PathBuf, Ownership)>, A
 fn owners(
     wanted: Vec<(PathBuf, Ownership)>,
 ) -> Result<Vec<(PathBuf, Option<Mode>, Owner)>, ApiError> {
-    let accounts = Accounts::load();
+    let accounts = accounts::load();
     let found = wanted.into_iter().map(|(path, wanted)| {
         let owner = Owner::find(&accounts, wanted.owner.as_deref(), wanted.group.as_deref());
         Ok((path, wanted.mode, owner.map_err(ApiError::refused)?))

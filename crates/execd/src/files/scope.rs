@@ -7,7 +7,7 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
 use osb_sys::{identity::Identity, scope};
 
-use crate::{accounts::Accounts, blocking::blocking, daemon::Daemon, error::ApiError};
+use crate::{accounts, blocking::blocking, daemon::Daemon, error::ApiError};
 
 /// The largest user and group; the kernel gives the next number a meaning of its own.
 const LAST_ID: u32 = u32::MAX - 1;
@@ -15,10 +15,12 @@ const LAST_ID: u32 = u32::MAX - 1;
 /// Whose rights a request has over files, and how its paths are meant.
 ///
 /// Below `/v1/filesystem/{uid}/{gid}` they are those of that user and group, with the groups that
-/// the sandbox's own files give the user; elsewhere those of the daemon.
+/// the sandbox's own files give the user; elsewhere those of the daemon, and what is made is the
+/// user's that programs run as.
 #[derive(Debug, Clone)]
 pub(super) struct Scope {
     daemon: Arc<Daemon>,
+    /// Who is named.
     identity: Option<Arc<Identity>>,
 }
 
@@ -38,13 +40,17 @@ impl Scope {
         &self,
         work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let identity = self.identity.clone();
-        blocking(move || match &identity {
-            None => work(),
-            Some(identity) => scope::within(identity, work).unwrap_or_else(|error| {
-                let Identity { uid, gid, .. } = **identity;
+        let (identity, daemon) = (self.identity.clone(), Arc::clone(&self.daemon));
+        blocking(move || {
+            let (acting, done) = match (&identity, daemon.environment.user()) {
+                (None, None) => return work(),
+                (None, Some(owner)) => (owner, scope::owning(owner, work)),
+                (Some(identity), _) => (&**identity, scope::within(identity, work)),
+            };
+            let Identity { uid, gid, .. } = acting;
+            done.unwrap_or_else(|error| {
                 Err(ApiError::refused(format!("cannot act as user {uid}, group {gid}: {error}")))
-            }),
+            })
         })
         .await
     }
@@ -68,7 +74,7 @@ impl FromRequestParts<Arc<Daemon>> for Scope {
         let identity = match (one("uid"), one("gid")) {
             (Some(uid), Some(gid)) => {
                 let (uid, gid) = (id("user", uid)?, id("group", gid)?);
-                let identity = blocking(move || Ok(Accounts::load().identity(uid, Some(gid))));
+                let identity = blocking(move || Ok(accounts::identity(uid, Some(gid))));
                 Some(Arc::new(identity.await?))
             }
             _ => None,

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use osb_api::execd::{FileInfo, FileKind, Mode};
+use osb_core::Accounts;
 use rustix::fs::{FileType, Statx, StatxFlags, StatxTimestamp};
 
 use super::walk;
-use crate::accounts::Accounts;
 
 /// Describes the file at `path`, whose name is shown as well as it can be.
 pub(super) fn describe(path: &Path, status: &Statx, accounts: &Accounts) -> FileInfo {

@@ -21,7 +21,7 @@ use super::{
     replacement::Replacement,
     scope::Scope,
 };
-use crate::{accounts::Accounts, error::ApiError, reply};
+use crate::{accounts, error::ApiError, reply};
 
 const METADATA: &str = "metadata";
 const FILE: &str = "file";
@@ -218,7 +218,7 @@ impl Growing {
             let Destination { path, metadata } = destination;
             let (owner, group) = (metadata.owner.as_deref(), metadata.group.as_deref());
             let owner =
-                Owner::find(&Accounts::load(), owner, group).map_err(ApiError::upload_metadata)?;
+                Owner::find(&accounts::load(), owner, group).map_err(ApiError::upload_metadata)?;
             Ok((Replacement::create(&path, metadata.mode, owner)?, path))
         });
         let (replacement, path) = replacement.await?;

@@ -10,11 +10,12 @@ use osb_api::execd::{
     CreateIsolated, IsolatedBind, IsolatedOverlay, IsolatedProfile, WorkspaceMode,
 };
 use osb_core::{Token, agent::Boot};
+use osb_sys::identity::Identity;
 use uuid::Uuid;
 
 use super::environment;
 use crate::{
-    accounts::Accounts,
+    accounts,
     daemon::Daemon,
     env,
     error::ApiError,
@@ -63,7 +64,7 @@ pub(super) fn validate(daemon: &Daemon, asked: CreateIsolated) -> Result<Order, 
     {
         return Err(ApiError::invalid(format!("`env_passthrough` names more than {KEYS} keys")));
     }
-    let identity = identity(request.uid, request.gid)?;
+    let identity = identity(daemon, request.uid, request.gid)?;
     Ok(Order {
         open: Open {
             places,
@@ -147,19 +148,21 @@ fn clean(field: &str, path: &str) -> Result<PathBuf, ApiError> {
     Ok(rebuilt)
 }
 
-fn identity(uid: Option<u32>, gid: Option<u32>) -> Result<Option<(u32, u32, Vec<u32>)>, ApiError> {
+fn identity(
+    daemon: &Daemon,
+    uid: Option<u32>,
+    gid: Option<u32>,
+) -> Result<Option<(u32, u32, Vec<u32>)>, ApiError> {
     // The highest number means "nobody in particular" to the kernel.
     if [uid, gid].contains(&Some(u32::MAX)) {
         return Err(ApiError::invalid("4294967295 is no user or group"));
     }
-    match (uid, gid) {
-        (None, None) => Ok(None),
-        (None, Some(gid)) => Ok(Some((0, gid, Vec::new()))),
-        (Some(uid), gid) => {
-            let identity = Accounts::load().identity(uid, gid);
-            Ok(Some((identity.uid, identity.gid, identity.groups)))
-        }
-    }
+    let identity = match (uid, gid) {
+        (None, None) => daemon.environment.identity(None),
+        (None, Some(gid)) => Some(Identity { uid: 0, gid, groups: Vec::new() }),
+        (Some(uid), gid) => Some(accounts::identity(uid, gid)),
+    };
+    Ok(identity.map(|Identity { uid, gid, groups }| (uid, gid, groups)))
 }
 
 fn boot(
@@ -181,6 +184,9 @@ fn boot(
         entrypoint: Vec::new(),
         env,
         workdir: workdir.to_string_lossy().into_owned(),
+        // Whoever makes the session makes it of that user.
+        user: None,
+        stop_signal: None,
         trust: None,
         counters: None,
         isolator: false,

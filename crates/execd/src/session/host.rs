@@ -15,21 +15,21 @@ use tokio::{
     task::spawn_blocking,
     time::{Instant, interval, timeout},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
-    driver::{EXIT_TRAP, quoted},
-    report::Report,
-    shell::{Birth, Shell},
+    driver::{self, EXIT_TRAP, quoted},
+    report::{Report, Reports},
     state::{ExitTrap, State},
 };
 use crate::{
     daemon::Daemon,
+    driven::{Birth, Driven},
     env,
     events::{self, outcome},
     family::{self, Child},
     output::{Pace, READ},
     program::NotStarted,
+    queue::{self, Broken, End},
     reaper::Exit,
 };
 use osb_api::execd::Event;
@@ -46,18 +46,24 @@ const POLITE: Duration = Duration::from_secs(3);
 /// How often to look for what an ending run has started since.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// One bash, which evaluates one text after the other.
+type Shell = Driven<Reports>;
+
 /// The shell of a session, and what is needed to go on when it ends.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(crate) struct Host {
     daemon: Arc<Daemon>,
     birth: Birth,
     shell: Option<Shell>,
+    /// The number of the last text that it was given.
+    number: u32,
     /// The shell has told all of its state and waits for a text.
     settled: bool,
     /// Whose state is being told.
     telling: Telling,
     kept: Option<Kept>,
     room: Arc<Semaphore>,
+    cut: Cut,
     /// What the user wants to happen at the end of the shell.
     user_exit: Vec<u8>,
     /// The driver's EXIT trap is not in its place.
@@ -91,53 +97,63 @@ struct Kept {
     _room: OwnedSemaphorePermit,
 }
 
+/// How the output of a shell becomes events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    Lines,
+    /// As it comes.
+    Verbatim,
+}
+
 /// What to evaluate.
 #[derive(Debug)]
-pub(super) struct Text {
+pub(crate) struct Text {
     pub(super) command: String,
     pub(super) cwd: Option<PathBuf>,
     /// What a command would start with now.
     pub(super) env: BTreeMap<OsString, OsString>,
 }
 
-/// Why a run has no exit code.
-#[derive(Debug)]
-pub(super) enum Broken {
-    /// The client went away.
-    Gone,
-    Shell(String),
+impl Text {
+    /// A command with what it would start with now.
+    pub(crate) fn of(daemon: &Daemon, command: String) -> Self {
+        Self { command, cwd: None, env: daemon.environment.for_command(&BTreeMap::new()) }
+    }
 }
 
 impl Host {
-    /// Starts the shell of a new session, as [`Shell::start`]. Its states are kept as far as there
+    /// Starts the shell of a new session, as [`Driven::start`]. Its states are kept as far as there
     /// is room.
     pub(super) fn start(
         daemon: &Arc<Daemon>,
         birth: Birth,
         room: Arc<Semaphore>,
+        cut: Cut,
     ) -> Result<Self, NotStarted> {
-        let shell = Shell::start(daemon, birth.clone())?;
+        let shell = start(daemon, birth.clone(), cut)?;
         Ok(Self {
             daemon: Arc::clone(daemon),
             seen: birth.env.clone(),
             birth,
             shell: Some(shell),
+            number: 0,
             settled: false,
             telling: Telling::Nothing,
             kept: None,
             room,
+            cut,
             user_exit: Vec::new(),
             rearm: false,
             run: None,
         })
     }
+}
 
-    pub(super) fn ending(&self) -> CancellationToken {
-        self.daemon.ending.clone()
-    }
+impl queue::Host for Host {
+    type Text = Text;
 
-    /// Takes care of the shell between runs. What it prints then is for nobody.
-    pub(super) async fn tend(&mut self) {
+    /// What the shell prints between runs is for nobody.
+    async fn tend(&mut self) {
         match &mut self.shell {
             Some(shell) if shell.exit.is_none() => {
                 let full = shell.happening(None).await;
@@ -150,8 +166,7 @@ impl Host {
         }
     }
 
-    /// Runs a text and sends all of its events. Without a client it goes on only if it shall.
-    pub(super) async fn run(
+    async fn run(
         &mut self,
         text: &Text,
         client: &mpsc::Sender<Bytes>,
@@ -159,15 +174,16 @@ impl Host {
         goes_on: bool,
     ) -> Result<(), Broken> {
         self.run = None;
-        self.ready().await.map_err(Broken::Shell)?;
+        self.ready().await.map_err(Broken::Host)?;
         let script = self.script(text);
-        let shell = self.shell.as_mut().ok_or_else(|| Broken::Shell(no_shell()))?;
+        let shell = self.shell.as_mut().ok_or_else(|| Broken::Host(no_shell()))?;
         self.settled = false;
         // Whatever was left without an end belongs to nobody.
         shell.finish(&mut Vec::new());
         let spared = family::children(shell.pid);
         self.run = Some(Running { spared, ended: None, untaken: false });
-        shell.send(&script);
+        self.number = next(self.number);
+        shell.say(&driver::message(self.number, &script));
         let mut ping = events::pings(began);
         let exit = loop {
             // Room first, then reading: the rest waits in the pipe, and the shell with it.
@@ -176,7 +192,7 @@ impl Host {
                 return Err(Broken::Gone);
             }
             let mut frames = Vec::new();
-            let shell = self.shell.as_mut().ok_or_else(|| Broken::Shell(no_shell()))?;
+            let shell = self.shell.as_mut().ok_or_else(|| Broken::Host(no_shell()))?;
             tokio::select! {
                 _ = shell.happening(room.is_some().then_some(&mut frames)) => {}
                 _ = ping.tick() => Event::ping(events::now()).frame(&mut frames),
@@ -200,11 +216,24 @@ impl Host {
         client.send(Bytes::from(frames)).await.map_err(|_| Broken::Gone)
     }
 
-    /// Ends the run in progress, and what it has started that is still below the shell. Jobs that
-    /// earlier runs have left in the background stay. A polite end gives programs a moment.
-    ///
-    /// Its output is added to `frames`, but no more than fits.
-    pub(super) async fn give_up(&mut self, polite: bool, frames: &mut Vec<u8>, most: usize) {
+    /// With the run ends what it has started that is still below the shell. Jobs that earlier runs
+    /// have left in the background stay. If it is interrupted, programs have a moment.
+    async fn give_up(&mut self, why: End, began: Instant, frames: &mut Vec<u8>, most: usize) {
+        let polite = why == End::Interrupted;
+        self.end_run(polite, frames, most).await;
+        outcome(Exit::Signal(if polite { 15 } else { 9 }), began).frame(frames);
+    }
+
+    async fn end(mut self) {
+        if let Some(mut shell) = self.shell.take() {
+            shell.family().kill().await;
+            drop(timeout(GRACE, shell.ended()).await);
+        }
+    }
+}
+
+impl Host {
+    async fn end_run(&mut self, polite: bool, frames: &mut Vec<u8>, most: usize) {
         let (Some(mut run), Some(shell)) = (self.run.take(), &mut self.shell) else { return };
         if run.ended.is_some() || shell.exit.is_some() {
             return;
@@ -260,14 +289,6 @@ impl Host {
         shell.drain(&mut None, frames, most);
     }
 
-    /// Ends the shell and all that comes from it.
-    pub(super) async fn end(mut self) {
-        if let Some(mut shell) = self.shell.take() {
-            shell.family().kill().await;
-            drop(timeout(GRACE, shell.ended()).await);
-        }
-    }
-
     /// Waits for a shell that has told its state, if need be a new one.
     async fn ready(&mut self) -> Result<(), String> {
         for _ in 0..2 {
@@ -276,7 +297,7 @@ impl Host {
             }
             let settling = async {
                 while !self.settled && self.shell.as_ref().is_some_and(|it| it.exit.is_none()) {
-                    self.tend().await;
+                    queue::Host::tend(self).await;
                 }
             };
             let in_time = timeout(SETTLE, settling).await.is_ok();
@@ -307,9 +328,10 @@ impl Host {
         } else {
             self.seen = birth.env.clone();
         }
-        let daemon = Arc::clone(&self.daemon);
-        let started = spawn_blocking(move || Shell::start(&daemon, birth)).await;
+        let (daemon, cut) = (Arc::clone(&self.daemon), self.cut);
+        let started = spawn_blocking(move || start(&daemon, birth, cut)).await;
         self.shell = Some(started.map_err(io::Error::from)??);
+        self.number = 0;
         self.restore();
         Ok(())
     }
@@ -323,14 +345,15 @@ impl Host {
             text.extend(quoted(&self.user_exit));
         }
         self.settled = false;
-        shell.send(&text);
+        self.number = next(self.number);
+        shell.say(&driver::message(self.number, &text));
     }
 
     /// Looks at all that the shell has told. Returns how the last text ended, if that is known now.
     fn note(&mut self) -> Option<Exit> {
         let mut end = None;
         while let Some(report) = self.shell.as_mut().and_then(|shell| shell.told.pop_front()) {
-            let last = self.shell.as_ref().map_or(0, |shell| shell.number);
+            let last = self.number;
             match report {
                 Report::Done { number, status } => {
                     self.telling = Telling::After(number);
@@ -422,9 +445,21 @@ impl Host {
     }
 }
 
+fn start(daemon: &Arc<Daemon>, birth: Birth, cut: Cut) -> Result<Shell, NotStarted> {
+    let mut shell = Shell::start(daemon, driver::argv(), birth)?;
+    if cut == Cut::Verbatim {
+        shell.be_verbatim();
+    }
+    Ok(shell)
+}
+
 /// Waits for a shell that was killed, so that dropping it kills nothing else.
 async fn bury(mut shell: Shell) {
     drop(timeout(SETTLE, shell.ended()).await);
+}
+
+fn next(number: u32) -> u32 {
+    number.wrapping_add(1).max(1)
 }
 
 fn is_name(text: &str) -> bool {

@@ -1,4 +1,5 @@
 use super::state::{PARTS, State};
+use crate::driven::Tongue;
 
 /// The most that a shell's state may take. Of a larger one nothing is kept.
 pub(super) const LIMIT: usize = 4 << 20;
@@ -34,8 +35,10 @@ struct Parts {
     size: usize,
 }
 
-impl Reports {
-    pub(super) fn feed(&mut self, mut bytes: &[u8], mut emit: impl FnMut(Report)) {
+impl Tongue for Reports {
+    type Said = Report;
+
+    fn feed(&mut self, mut bytes: &[u8], mut emit: impl FnMut(Report)) {
         while let Some(end) = bytes.iter().position(|&byte| byte == 0) {
             let (frame, rest) = bytes.split_at(end);
             self.extend(frame);
@@ -48,7 +51,9 @@ impl Reports {
         }
         self.extend(bytes);
     }
+}
 
+impl Reports {
     fn extend(&mut self, bytes: &[u8]) {
         let fits = match &mut self.parts {
             None => self.frame.len() + bytes.len() <= LONGEST,

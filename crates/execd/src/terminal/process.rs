@@ -105,7 +105,7 @@ impl Process {
 }
 
 fn in_terminal(daemon: &Daemon, order: &Order) -> Result<(Pid, Exited, Ends), NotStarted> {
-    let identity = order.identity();
+    let identity = order.identity(daemon);
     let terminal::Terminal { controller, program } = terminal::open(order.size, identity.as_ref())?;
     let controller = ready::register(controller, Interest::READABLE | Interest::WRITABLE)?;
     let streams = Streams::Terminal(program.as_fd());
@@ -124,7 +124,7 @@ fn on_pipes(daemon: &Daemon, order: &Order) -> Result<(Pid, Exited, Ends), NotSt
     };
     let streams =
         Streams::Apart { input: stdin.as_fd(), output: stdout.as_fd(), errors: stderr.as_fd() };
-    let (leader, exited) = order.start(daemon, order.identity().as_ref(), streams)?;
+    let (leader, exited) = order.start(daemon, order.identity(daemon).as_ref(), streams)?;
     Ok((leader, exited, Ends::Pipes(pipes)))
 }
 

@@ -5,7 +5,6 @@ use osb_sys::{identity::Identity, spawn::Streams, terminal::Size};
 use rustix::process::Pid;
 
 use crate::{
-    accounts::Accounts,
     daemon::Daemon,
     env,
     error::ApiError,
@@ -54,8 +53,8 @@ impl Order {
     }
 
     /// Who the program runs as, if not as execd itself.
-    pub(super) fn identity(&self) -> Option<Identity> {
-        self.identity.map(|(uid, gid)| Accounts::load().identity(uid, gid))
+    pub(super) fn identity(&self, daemon: &Daemon) -> Option<Identity> {
+        daemon.environment.identity(self.identity)
     }
 
     /// Starts the program. This waits for it to be read, so it is for a thread that may wait.

@@ -2,10 +2,11 @@
 
 use http::{Method, StatusCode};
 use osb_api::{codes, execd::EntrypointStatus, headers};
+use osb_core::Account;
 use rustix::process::Signal;
 
 use crate::{
-    daemon::{Daemon, bytes, error, is_alive, outcome, wait_for},
+    daemon::{Daemon, bytes, error, is_alive, is_root, outcome, wait_for},
     sandbox::Sandbox,
 };
 
@@ -129,4 +130,31 @@ async fn commands_are_asked_to_end_when_the_entrypoint_has_ended() {
     assert_eq!((outcome(&stubborn), outcome(&polite)), ("-1", "4"));
     assert_eq!(crate::daemon::stdout(&polite), ["asked"]);
     assert_eq!(sandbox.end().await.code(), Some(9));
+}
+
+#[tokio::test]
+async fn the_order_to_end_is_its_own_signal_for_the_entrypoint_and_nobody_waits_for_the_rest() {
+    if !is_root() {
+        return;
+    }
+    let user = Account { uid: 4321, gid: 1234, groups: vec![7], name: None, home: None };
+    let script = "trap 'echo wrong >> ../said' TERM; trap 'echo right >> ../said; exit 3' USR2; \
+                  id -u > ../began; id -G >> ../began; while :; do sleep 0.01; done";
+    let mut sandbox = Sandbox::of_user(user, 12, &["sh", "-c", script]);
+    wait_for("it has begun", || {
+        osb_sys::fs::read_to_string(sandbox.path("began")).is_ok_and(|text| text.ends_with("7\n"))
+    })
+    .await;
+    let began = osb_sys::fs::read_to_string(sandbox.path("began")).unwrap();
+    assert_eq!(began, "4321\n1234 7\n");
+    // One that does not want to end.
+    let stubborn = r#"{"command": "trap '' TERM; echo $$ > ../pid; while :; do sleep 0.01; done", "background": true}"#;
+    sandbox.ask(Method::POST, "/command", stubborn).await;
+    let pid = || osb_sys::fs::read_to_string(sandbox.path("pid")).unwrap_or_default();
+    wait_for("the command runs", || pid().ends_with('\n')).await;
+    let pid = pid().trim().to_owned();
+    sandbox.signal(Signal::TERM);
+    assert_eq!(sandbox.end().await.code(), Some(3));
+    assert_eq!(osb_sys::fs::read_to_string(sandbox.path("said")).unwrap(), "right\n");
+    wait_for("the command has ended too", || !is_alive(&pid)).await;
 }

@@ -5,6 +5,7 @@
 mod background;
 mod bare_image;
 mod boot;
+mod code;
 mod command;
 mod daemon;
 mod directories;

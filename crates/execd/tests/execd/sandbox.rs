@@ -11,7 +11,7 @@ use http::{Method, Response};
 use hyper::body::Incoming;
 use osb_api::headers;
 use osb_core::{
-    Token,
+    Account, Token,
     agent::{Boot, Counters},
 };
 use rustix::{
@@ -61,6 +61,19 @@ impl Sandbox {
         Self::launch(directory, wrapper, end_with, entrypoint, None, "")
     }
 
+    /// One whose programs run as this user, and whose entrypoint is to end with this signal.
+    pub(crate) fn of_user(user: Account, stop_signal: i32, entrypoint: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        osb_sys::fs::set_mode(directory.path(), 0o777).unwrap();
+        let boot = Boot {
+            user: Some(user),
+            stop_signal: Some(stop_signal),
+            workdir: path(&directory, "work").to_str().unwrap().to_owned(),
+            ..boot(&directory, entrypoint, None)
+        };
+        Self::boot(directory, "", Signal::TERM, &boot, "")
+    }
+
     fn launch(
         directory: TempDir,
         wrapper: &str,
@@ -69,21 +82,18 @@ impl Sandbox {
         counters: Option<Counters>,
         redirections: &str,
     ) -> Self {
-        let boot = Boot {
-            token: Token::new("secret"),
-            entrypoint: entrypoint.iter().copied().map(str::to_owned).collect(),
-            env: BTreeMap::from([
-                ("PATH".to_owned(), "/usr/bin:/bin".to_owned()),
-                ("NAME".to_owned(), "sandbox".to_owned()),
-                ("EXECD_ENVS".to_owned(), path(&directory, "env").to_str().unwrap().to_owned()),
-            ]),
-            workdir: directory.path().to_str().unwrap().to_owned(),
-            trust: None,
-            counters,
-            isolator: false,
-            by_descriptor: false,
-        };
-        osb_sys::fs::write(path(&directory, "boot"), serde_json::to_vec(&boot).unwrap()).unwrap();
+        let boot = boot(&directory, entrypoint, counters);
+        Self::boot(directory, wrapper, end_with, &boot, redirections)
+    }
+
+    fn boot(
+        directory: TempDir,
+        wrapper: &str,
+        end_with: Signal,
+        boot: &Boot,
+        redirections: &str,
+    ) -> Self {
+        osb_sys::fs::write(path(&directory, "boot"), serde_json::to_vec(boot).unwrap()).unwrap();
         let listener = UnixListener::bind(path(&directory, "socket")).unwrap();
         // Out of the way of 3 and 4, which the script opens one after the other.
         let listener = fcntl_dupfd_cloexec(listener, 10).unwrap();
@@ -155,6 +165,26 @@ impl Drop for Sandbox {
             kill_process(Pid::from_child(&self.child), self.end_with).unwrap();
             self.child.wait().unwrap();
         }
+    }
+}
+
+/// The instructions of a sandbox that has nothing but its entrypoint.
+fn boot(directory: &TempDir, entrypoint: &[&str], counters: Option<Counters>) -> Boot {
+    Boot {
+        token: Token::new("secret"),
+        entrypoint: entrypoint.iter().copied().map(str::to_owned).collect(),
+        env: BTreeMap::from([
+            ("PATH".to_owned(), "/usr/bin:/bin".to_owned()),
+            ("NAME".to_owned(), "sandbox".to_owned()),
+            ("EXECD_ENVS".to_owned(), path(directory, "env").to_str().unwrap().to_owned()),
+        ]),
+        workdir: directory.path().to_str().unwrap().to_owned(),
+        user: None,
+        stop_signal: None,
+        trust: None,
+        counters,
+        isolator: false,
+        by_descriptor: false,
     }
 }
 

@@ -313,3 +313,28 @@ proptest! {
         prop_assert_eq!(without_times(Overlay::listed(&stacked)), without_times(shown));
     }
 }
+
+#[test]
+fn a_file_that_is_hardly_there_is_no_part_of_a_layer() {
+    let Some(overlay) = Overlay::on(&base()) else { return };
+    let file = fs::create(overlay.at("huge"), 0o644).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let changed = Stack::open([overlay.upper()], IdBase(0), Rights::Root).unwrap();
+    let below = Stack::open(overlay.place.layers(), IdBase(0), Rights::Root).unwrap();
+    let (without, newest, authorities) = (&[][..], None, None);
+    let diff = Diff { changed: &changed, below: &below, without, newest, authorities };
+    let refused = diff.write(io::sink()).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge, "{refused}");
+    assert!(refused.to_string().contains("huge"), "{refused}");
+}
+
+#[test]
+fn a_layer_is_not_longer_than_layers_may_be() {
+    let (mut tarball, extended) = (Tarball::new(io::sink()), BTreeMap::new());
+    let what = What::File { size: Limits::default().layer + 1 };
+    let path = Path::new("endless");
+    let (mode, user, group, modified, extended) = (0o644, 0, 0, 0, &extended);
+    let entry = Entry { path, what, mode, user, group, modified, extended };
+    let refused = tarball.add(&entry, io::repeat(0)).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge, "{refused}");
+}

@@ -81,6 +81,28 @@ fn a_root_file_system_is_an_image_of_one_layer() {
 }
 
 #[test]
+fn no_archive_can_take_the_digest_of_other_content_for_its_name() {
+    let Some(shop) = Shop::new() else { return };
+    let real = shop.add_named("app:1", &[layer("low")]).digest.unwrap();
+    let fake = Tar::new().file("./fake", "x").end();
+    let pinned = Reference::parse(&format!("app@{real}")).unwrap();
+    let refused = shop.images.import(&fake[..], Some(&pinned));
+    assert!(matches!(refused, Err(ImageError::Refused(_))), "{refused:?}");
+    let other = format!("other@sha256:{}", "3".repeat(64));
+    let low = layer("low");
+    let config = config(&[&low]);
+    let name = format!("{}.json", digest(config.as_bytes()).hex());
+    let tags = json!([pinned.to_string(), other, "app:2"]);
+    let list = json!([{"Config": name, "RepoTags": tags, "Layers": ["a.tar"]}]);
+    let tar = bytes(Tar::new(), "a.tar", &low).file(&name, &config);
+    let archive = tar.file("manifest.json", &list.to_string()).end();
+    let imported = shop.images.import(&archive[..], None).unwrap();
+    assert_eq!(names(&imported), ["app:2"]);
+    assert_eq!(shop.find(&format!("app@{real}")).unwrap().digest, Some(real));
+    assert!(shop.find(&other).is_err());
+}
+
+#[test]
 fn what_is_exported_is_imported_as_the_same_image() {
     let Some(shop) = Shop::new() else { return };
     let image = shop.add_named("app:1", &[layer("low"), layer("high"), layer("low")]);

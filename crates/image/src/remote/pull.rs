@@ -1,8 +1,10 @@
 use std::{
     collections::BTreeSet,
+    num::NonZeroUsize,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    thread::available_parallelism,
 };
 
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
@@ -11,17 +13,19 @@ use osb_registry::{
     Descriptor, Digest, Found, Login, Manifest, Platform, Reference, RegistryError, Repository,
     media,
 };
-use tokio::{sync::watch, task::spawn_blocking};
+use tokio::{runtime::Handle, sync::watch, task::spawn_blocking};
 
 use super::{
     LayerProgress, LayerStage, Phase, PullProgress, Remote, RemoteError,
     blob::Fetcher,
     flights::{Asked, Flight},
 };
-use crate::{Configuration, Image, ImageError, Intake};
+use crate::{Configuration, Image, ImageError, Intake, store::merged_of};
 
 /// The longest configuration of an image.
 const LARGEST_CONFIG: usize = 4 << 20;
+/// How many layers of an image are unpacked side by side, if there are as many cores.
+const MOST_AT_ONCE: usize = 4;
 
 /// A pull that is going on. It ends when it is done, and when nobody waits for it.
 #[derive(Debug)]
@@ -111,7 +115,7 @@ impl Pulling {
         }?;
         let (intake, reference) = (Arc::clone(&self.intake), reference.clone());
         let digest = pulled.digest.clone();
-        spawn_blocking(move || intake.name(&reference, &digest)).await??;
+        spawn_blocking(move || intake.name_as_pulled(&reference, &digest)).await??;
         self.progress.send_modify(|progress| progress.phase = Phase::Done);
         Ok(pulled)
     }
@@ -219,33 +223,81 @@ impl Pulling {
         stream::iter(all).buffer_unordered(parallel).try_collect().await
     }
 
-    /// Unpacks layers, each as soon as it is here and all below it are unpacked.
+    /// Unpacks layers, several side by side and the lowest first. The lower ones of many are merged
+    /// as soon as they are there.
     async fn unpack(
         &self,
         layers: &[Descriptor],
         diff_ids: &[Digest],
-        mut downloaded: watch::Receiver<BTreeSet<Digest>>,
+        downloaded: watch::Receiver<BTreeSet<Digest>>,
     ) -> Result<(), RemoteError> {
         let limit = self.remote.images.settings().limits.image;
         let diff_ids: Arc<[Digest]> = diff_ids.into();
-        let mut bytes: u64 = 0;
+        let done = watch::Sender::new(0);
+        let mut all = Vec::new();
         for (number, layer) in layers.iter().enumerate() {
-            let digest = layer.digest.clone();
-            let arrived = downloaded.wait_for(|downloaded| downloaded.contains(&digest)).await;
-            arrived.map(drop).map_err(|_| RemoteError::Ended)?;
-            self.progress.send_modify(|it| it.stage(number, LayerStage::Unpacking));
-            let (intake, diff_ids) = (Arc::clone(&self.intake), Arc::clone(&diff_ids));
-            let unpacking = spawn_blocking(move || intake.unpack_layer(&diff_ids, number, &digest));
-            bytes = bytes.saturating_add(unpacking.await??);
+            let layer = Layer { number, digest: layer.digest.clone(), below: done.subscribe() };
+            all.push(self.unpack_layer(layer, Arc::clone(&diff_ids), downloaded.clone()));
+        }
+        let cores = available_parallelism().map_or(1, NonZeroUsize::get);
+        let mut unpacked = stream::iter(all).buffered(cores.min(MOST_AT_ONCE));
+        let mut bytes: u64 = 0;
+        let mut merging = None;
+        for number in 1..=layers.len() {
+            let Some(more) = unpacked.try_next().await? else { break };
+            bytes = bytes.saturating_add(more);
             if bytes > limit {
                 let problem =
                     format!("its layers unpack to more than {limit} bytes, the limit here");
                 return Err(ImageError::Refused(problem).into());
             }
-            self.progress.send_modify(|it| it.stage(number, LayerStage::Unpacked));
+            self.progress.send_modify(|it| it.stage(number - 1, LayerStage::Unpacked));
+            done.send_replace(number);
+            if number == merged_of(layers.len()) {
+                let (intake, diff_ids) = (Arc::clone(&self.intake), Arc::clone(&diff_ids));
+                merging = Some(spawn_blocking(move || intake.merge_lower(&diff_ids)));
+            }
         }
-        Ok(())
+        match merging {
+            Some(merging) => Ok(merging.await??),
+            None => Ok(()),
+        }
     }
+
+    /// Unpacks a layer once it is here, and answers with its size once those below it are unpacked.
+    async fn unpack_layer(
+        &self,
+        layer: Layer,
+        diff_ids: Arc<[Digest]>,
+        mut downloaded: watch::Receiver<BTreeSet<Digest>>,
+    ) -> Result<u64, RemoteError> {
+        let Layer { number, digest, mut below } = layer;
+        let arrived = downloaded.wait_for(|downloaded| downloaded.contains(&digest)).await;
+        arrived.map(drop).map_err(|_| RemoteError::Ended)?;
+        let right = Arc::clone(&self.remote.ahead).try_acquire_owned();
+        if right.is_err() {
+            below.wait_for(|it| *it >= number).await.map_err(|_| RemoteError::Ended)?;
+        }
+        self.progress.send_modify(|it| it.stage(number, LayerStage::Unpacking));
+        let (intake, runtime) = (Arc::clone(&self.intake), Handle::current());
+        let unpacking = spawn_blocking(move || {
+            // It fails when nobody waits for the pull any more.
+            let wait = || runtime.block_on(below.clone().wait_for(|it| *it >= number)).is_ok();
+            let unpacked = intake.unpack_layer(&diff_ids, number, &digest, wait);
+            drop(right);
+            unpacked
+        });
+        Ok(unpacking.await??)
+    }
+}
+
+/// A layer that is to be unpacked.
+struct Layer {
+    number: usize,
+    /// Of its blob.
+    digest: Digest,
+    /// How many layers are unpacked, the lowest.
+    below: watch::Receiver<usize>,
 }
 
 fn waiting(layer: &Descriptor) -> LayerProgress {

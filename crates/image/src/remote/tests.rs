@@ -10,7 +10,7 @@ use osb_sys::fs;
 use serde_json::json;
 
 use super::*;
-use crate::trial::{Shop, Tar};
+use crate::trial::{Shop, Tar, listing};
 
 /// A layer whose blob does not fit into a few pieces.
 fn layer(name: &str) -> Vec<u8> {
@@ -87,6 +87,31 @@ async fn an_image_comes_as_it_went() {
     assert!(progress.bytes() == progress.total() && progress.total() > 9 << 20);
     assert!(progress.layers.iter().all(|layer| layer.stage == LayerStage::Unpacked));
     assert_eq!(fs::count_entries(trial.ours.path("ingest")).unwrap(), 0);
+}
+
+#[tokio::test]
+async fn layers_that_depend_on_those_below_are_the_same_side_by_side() {
+    let Some(trial) = Trial::new().await else { return };
+    let below = Tar::new().directory(".", 0o711).directory("usr", 0o750).file("usr/tool", "x");
+    let mut layers = vec![below.file("gone", "").file("etc/old", "").end()];
+    for number in 0..8 {
+        let name = format!("usr/tool-{number}");
+        layers.push(Tar::new().directory("usr", 0o700 + number).file(&name, "x").end());
+    }
+    // It says nothing of the directories, and another name is for a file of the lowest layer.
+    layers.push(Tar::new().file("usr/more", "x").hard_link("usr/same", "usr/tool").end());
+    let marks =
+        Tar::new().file(".wh.gone", "").directory("etc", 0o755).file("etc/.wh..wh..opq", "");
+    layers.push(marks.end());
+    trial.publish("stacked", &layers).await;
+    trial.pull(&trial.remote(), "stacked").await.unwrap();
+    for kind in ["layers", "merged"] {
+        let made = fs::names(trial.ours.path(kind)).unwrap();
+        assert_eq!(made.len(), if kind == "merged" { 1 } else { layers.len() });
+        for name in made.iter().map(|name| format!("{kind}/{name}")) {
+            assert_eq!(listing(&trial.ours.path(&name)), listing(&trial.theirs.path(&name)));
+        }
+    }
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use osb_sys::fs;
 use super::{
     Image, ImageError, Images, Ingest,
     known::{Record, RecordedLayer},
-    layers::{Chain, Progress},
+    layers::{Below, Chain, Progress},
     layout::Thing,
 };
 use crate::Configuration;
@@ -122,7 +122,7 @@ impl Intake {
         let mut layers: Vec<RecordedLayer> = Vec::new();
         for (number, blob) in manifest_content.layers.iter().enumerate() {
             progress(Progress { layer: number, layers: diff_ids.len() });
-            let bytes = self.images.layer(&chain, number, &blob.digest)?;
+            let bytes = self.images.layer(&chain, number, &blob.digest, Below::Now)?;
             let sum: u64 = layers.iter().map(|layer| layer.bytes).sum();
             if sum.saturating_add(bytes) > limits.image {
                 return Err(ImageError::Refused(format!(
@@ -141,23 +141,47 @@ impl Intake {
         Ok(Image::new(name, &known))
     }
 
-    /// Unpacks one layer of an image whose other parts may still be missing; its blob and all layers
-    /// below it are here. Answers with its size.
-    pub fn unpack_layer(
+    /// Unpacks one layer of an image whose other parts may still be missing; its blob is here. It is
+    /// done when all layers below it are: `wait` waits for them, and says whether they are. Answers
+    /// with its size.
+    pub(crate) fn unpack_layer(
         &self,
         diff_ids: &[Digest],
         number: usize,
         blob: &Digest,
+        wait: impl Fn() -> bool,
     ) -> Result<u64, ImageError> {
         let chain = Chain::new(diff_ids);
         for layer in chain.things() {
             self.hold(&layer);
         }
-        self.images.layer(&chain, number, blob)
+        let below = if number == 0 { Below::Now } else { Below::Then(&wait) };
+        self.images.layer(&chain, number, blob, below)
     }
 
-    /// Gives an image a name, and takes it from the one that had it.
+    /// Gives an image a name, and takes it from the one that had it. A digest in the name must be
+    /// the image's own.
     pub fn name(&self, name: &Reference, manifest: &Digest) -> Result<(), ImageError> {
+        if name.digest().is_some_and(|digest| digest != manifest) {
+            return Err(ImageError::Refused(format!(
+                "{name} is the name of other content: leave out @ and what follows"
+            )));
+        }
+        if name.familiar() == "host:latest" {
+            return Err(ImageError::Refused(
+                "host is the name of the programs of this machine, and of no image".to_owned(),
+            ));
+        }
+        self.images.name(name, manifest)
+    }
+
+    /// The same for what a registry has just said: it may call a list by a digest from which the
+    /// image was chosen.
+    pub(crate) fn name_as_pulled(
+        &self,
+        name: &Reference,
+        manifest: &Digest,
+    ) -> Result<(), ImageError> {
         self.images.name(name, manifest)
     }
 

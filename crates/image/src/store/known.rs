@@ -148,9 +148,9 @@ impl State {
 
     /// The manifest that this name stands for.
     pub(super) fn named(&self, name: &Reference) -> Option<Digest> {
-        let named = self.names.get(&key(name)).cloned();
-        // The digest of a manifest that is here needs no name.
-        named.or_else(|| name.digest().filter(|digest| self.images.contains_key(digest)).cloned())
+        // The digest of a manifest that is here needs no name, and nothing else can have it for one.
+        let itself = name.digest().filter(|digest| self.images.contains_key(digest)).cloned();
+        itself.or_else(|| self.names.get(&key(name)).cloned())
     }
 
     /// How many images need each thing.

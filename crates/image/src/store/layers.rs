@@ -6,15 +6,23 @@ use std::{
     sync::{Condvar, Mutex, PoisonError},
 };
 
-use osb_registry::Digest;
-use osb_sys::{fs, tree, unpack::Foundation};
+use osb_registry::{Algorithm, Digest};
+use osb_sys::{
+    fs::{self, PathError},
+    tree,
+    unpack::Foundation,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{ImageError, Images, intake::missing, layout::Thing};
 use crate::{
-    UnpackError,
-    unpack::{Unpacked, Unpacker},
+    Limits, UnpackError,
+    unpack::{Ahead, Unpacked, Unpacker},
 };
+
+/// The largest layer that is unpacked before those below it are: only then it is known how much the
+/// image is in all.
+const LARGEST_AHEAD: u64 = 1 << 30;
 
 /// How far an image is unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,13 +74,22 @@ pub(super) struct Label {
     pub(super) bytes: u64,
 }
 
+/// When the layers below one are there.
+#[derive(Clone, Copy)]
+pub(super) enum Below<'a> {
+    Now,
+    /// When this answers. It says whether they are: they may never be.
+    Then(&'a dyn Fn() -> bool),
+}
+
 impl Images {
-    /// Makes sure that a layer is unpacked, those below it being so. Answers with its size.
+    /// Makes sure that a layer is unpacked. Answers with its size.
     pub(super) fn layer(
         &self,
         chain: &Chain,
         number: usize,
         blob: &Digest,
+        waits: Below<'_>,
     ) -> Result<u64, ImageError> {
         let (Some(id), Some(diff_id)) = (chain.id(number), chain.diff_ids.get(number)) else {
             return Ok(0);
@@ -86,7 +103,7 @@ impl Images {
         let mut below: Vec<_> = chain.things().take(number).collect();
         below.reverse();
         let around = self.inner.layout.unfinished();
-        let made = self.make_layer(number, file, diff_id, &below, &around);
+        let made = self.make_layer(number, file, diff_id, &below, &around, waits);
         let established = made.and_then(|bytes| {
             self.establish(&thing, &around, bytes)?;
             Ok(bytes)
@@ -104,9 +121,18 @@ impl Images {
         diff_id: &Digest,
         below: &[Thing],
         around: &std::path::Path,
+        waits: Below<'_>,
     ) -> Result<u64, ImageError> {
         let inner = &self.inner;
+        let failed = |source| ImageError::Layer { number: number + 1, source };
         fs::create_dir(around, 0o700)?;
+        let mut ahead = None;
+        if let Below::Then(wait) = waits {
+            ahead = self.make_ahead(&blob, diff_id.algorithm(), around)?;
+            if !wait() {
+                return Err(failed(UnpackError::Layer("the work was broken off".to_owned())));
+            }
+        }
         let foundation = Foundation::open(below.iter().map(|layer| inner.layout.files(layer)))?;
         let unpacker = Unpacker {
             owners: inner.owners,
@@ -114,8 +140,10 @@ impl Images {
             limits: &inner.settings.limits,
             stop: &inner.stop,
         };
-        let failed = |source| ImageError::Layer { number: number + 1, source };
-        let result = unpacker.unpack(blob, diff_id.algorithm(), around, foundation);
+        let result = match ahead {
+            Some(ahead) => ahead.finish(around, foundation),
+            None => unpacker.unpack(blob, diff_id.algorithm(), around, foundation),
+        };
         let Unpacked { digest, bytes } = result.map_err(failed)?;
         if digest != *diff_id {
             return Err(failed(UnpackError::Digest { wanted: diff_id.clone(), found: digest }));
@@ -124,6 +152,28 @@ impl Images {
         let label = label.map_err(|error| ImageError::Refused(error.to_string()))?;
         fs::write_whole(around.join("layer.json"), &label, 0o600)?;
         Ok(bytes)
+    }
+
+    /// Unpacks as much of a layer as can be while those below are not there. If that is not enough,
+    /// `around` is as empty as it was.
+    fn make_ahead(
+        &self,
+        blob: &File,
+        algorithm: Algorithm,
+        around: &std::path::Path,
+    ) -> Result<Option<Ahead>, ImageError> {
+        let inner = &self.inner;
+        let limits = &inner.settings.limits;
+        let limits = Limits { layer: limits.layer.min(LARGEST_AHEAD), ..*limits };
+        let (owners, rights, stop) = (inner.owners, inner.rights, &inner.stop);
+        let unpacker = Unpacker { owners, rights, limits: &limits, stop };
+        let blob = blob.try_clone().map_err(|error| PathError::new("open", around, error))?;
+        if let Ok(ahead) = unpacker.unpack_ahead(blob, algorithm, around) {
+            return Ok(Some(ahead));
+        }
+        tree::remove(around)?;
+        fs::create_dir(around, 0o700)?;
+        Ok(None)
     }
 }
 

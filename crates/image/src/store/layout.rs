@@ -52,7 +52,10 @@ impl Thing {
 
 impl Layout {
     pub(super) fn new(root: PathBuf) -> Self {
-        Self { root, number: AtomicU64::new(0) }
+        // Where on the disk something is put follows from its name: not where an earlier process has
+        // just removed the same.
+        let first = u64::from(std::process::id()) << 32;
+        Self { root, number: AtomicU64::new(first) }
     }
 
     /// Makes the directories that are missing.
@@ -63,6 +66,8 @@ impl Layout {
         for algorithm in Thing::ALGORITHMS {
             fs::create_private_dir_all(self.blobs(algorithm))?;
         }
+        // Layers and what they are merged to are made there.
+        fs::spread(self.directory("unfinished"));
         Ok(())
     }
 

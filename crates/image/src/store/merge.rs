@@ -7,6 +7,7 @@
 
 use std::os::fd::AsFd;
 
+use osb_registry::Digest;
 use osb_sys::{confined, fs, fs::PathError, merge, tree, unpack::Foundation};
 
 use super::{ImageError, Images, Intake, layers::Chain, layout::Thing};
@@ -16,14 +17,20 @@ const MOST_APART: usize = 8;
 /// How many layers are merged at once: each is open meanwhile.
 const AT_ONCE: usize = 64;
 
+/// How many of an image's layers are merged, the lowest.
+pub(crate) fn merged_of(count: usize) -> usize {
+    if count <= MOST_APART { 0 } else { count - count % MOST_APART }
+}
+
 impl Intake {
+    /// Merges the lower layers of an image whose other parts may still be missing; they are here.
+    pub(crate) fn merge_lower(&self, diff_ids: &[Digest]) -> Result<(), ImageError> {
+        self.merge(&Chain::new(diff_ids)).map(drop)
+    }
+
     /// Merges the lower layers of an image that has many. Answers with how many those are.
     pub(super) fn merge(&self, chain: &Chain) -> Result<usize, ImageError> {
-        let count = chain.len();
-        if count <= MOST_APART {
-            return Ok(0);
-        }
-        let wanted = count - count % MOST_APART;
+        let wanted = merged_of(chain.len());
         let mut from = (1..wanted / MOST_APART)
             .map(|steps| steps * MOST_APART)
             .filter(|count| self.is_merged(chain, *count))

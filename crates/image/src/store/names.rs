@@ -27,6 +27,7 @@ impl Images {
         self.keep_names(&names)?;
         self.state().names = names;
         drop(disk);
+        self.inner.renamed.send_replace(());
         Ok(())
     }
 
@@ -41,6 +42,9 @@ impl Images {
             self.state().names = names;
         }
         drop(disk);
+        if was_there {
+            self.inner.renamed.send_replace(());
+        }
         Ok(was_there)
     }
 

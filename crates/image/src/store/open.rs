@@ -14,6 +14,7 @@ use osb_sys::{
     userns::IdBase,
 };
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use super::{
     ImageError, Images, Inner, collect,
@@ -22,7 +23,7 @@ use super::{
     layout::{Layout, Thing, of_file_name},
     settle::Settler,
 };
-use crate::{Configuration, Settings, host};
+use crate::{Configuration, Settings, etc, host};
 
 /// How layers are unpacked. One that was unpacked otherwise is unpacked again.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +54,7 @@ pub(super) fn open(
     clear(&unfinished, &unfinished)?;
     let things = things(&layout)?;
     let host = host::prepare(&layout.directory("host"), owners)?;
+    let etc = etc::prepare(&layout.directory("etc"), owners)?;
     let images = Images {
         inner: Arc::new(Inner {
             layout,
@@ -65,11 +67,13 @@ pub(super) fn open(
                 .collect(),
             settings,
             host,
+            etc,
             state: Mutex::new(State { things, ..State::default() }),
             disk: Mutex::default(),
             layers: Turns::default(),
             settler,
             stop: AtomicBool::new(false),
+            renamed: watch::Sender::new(()),
         }),
     };
     images.recall()?;

@@ -11,12 +11,17 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     thread,
+    time::Duration,
 };
 
 use osb_core::Chain;
 use osb_sys::fs::{self, PathError};
 
 use super::layout::Thing;
+
+/// What comes within this time goes to the disk together, and nothing of a pull that takes no longer
+/// waits meanwhile.
+const GATHER: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Settler {
@@ -100,6 +105,7 @@ impl Settler {
 
     fn settle(&self) {
         loop {
+            thread::sleep(GATHER);
             {
                 let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
                 if !work.more {

@@ -280,3 +280,23 @@ fn of_many_layers_the_lower_ones_are_merged() {
     shop.collect();
     assert_eq!((count(&shop, "merged"), count(&shop, "layers")), (0, 8));
 }
+
+#[test]
+fn a_layer_has_no_name_before_those_below_have_theirs() {
+    let Some(shop) = Shop::new() else { return };
+    let layers = [layer("low"), layer("high")];
+    let intake = shop.images.intake();
+    put_image(&intake, &layers).unwrap();
+    let [low, high] = layers.map(|layer| digest(&layer));
+    let diff_ids = [low.clone(), high.clone()];
+    let counts = || (count(&shop, "layers"), count(&shop, "unfinished"));
+    let never = intake.unpack_layer(&diff_ids, 1, &high, || false);
+    assert!(matches!(never, Err(ImageError::Layer { number: 2, .. })), "{never:?}");
+    assert_eq!(counts(), (0, 0));
+    let then = intake.unpack_layer(&diff_ids, 1, &high, || {
+        assert_eq!(counts(), (0, 1));
+        intake.unpack_layer(&diff_ids, 0, &low, || false).is_ok()
+    });
+    assert_eq!(then.unwrap(), "high".len() as u64);
+    assert_eq!(counts(), (2, 0));
+}

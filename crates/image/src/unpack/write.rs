@@ -21,6 +21,23 @@ pub(crate) fn write(
     around: &Path,
     foundation: Foundation,
 ) -> Result<u64, UnpackError> {
+    let (tree, bytes) = write_entries(unpacker, input, around, Some(foundation))?;
+    finish(tree)?;
+    Ok(bytes)
+}
+
+/// Writes what is left when all entries are.
+pub(super) fn finish(tree: Tree) -> Result<(), UnpackError> {
+    tree.finish().map_err(|failure| Fault::from(failure).of("."))
+}
+
+/// The same without an end, which may be all that needs the layers below.
+pub(super) fn write_entries(
+    unpacker: Unpacker<'_>,
+    input: impl BufRead,
+    around: &Path,
+    foundation: Option<Foundation>,
+) -> Result<(Tree, u64), UnpackError> {
     let disk = |source| UnpackError::Disk { entry: ".".to_owned(), source };
     let tree = Tree::begin(around, foundation, unpacker.owners, unpacker.rights).map_err(disk)?;
     let mut writer = Writer { unpacker, archive: Archive::new(input), tree, bytes: 0, entries: 0 };
@@ -36,8 +53,7 @@ pub(crate) fn write(
         writer.entry(&entry).map_err(|fault| fault.of(&last))?;
     }
     let Writer { tree, bytes, .. } = writer;
-    tree.finish().map_err(|failure| Fault::from(failure).of("."))?;
-    Ok(bytes)
+    Ok((tree, bytes))
 }
 
 struct Writer<'a, R> {
@@ -192,6 +208,7 @@ fn without_slashes(path: &[u8]) -> &[u8] {
 enum Fault {
     Refused(String),
     Limit(String),
+    Early,
     Disk(std::io::Error),
 }
 
@@ -201,6 +218,7 @@ impl Fault {
         match self {
             Self::Refused(why) => UnpackError::Entry { entry, why },
             Self::Limit(why) => UnpackError::Limit(format!("{why} (at {entry:?})")),
+            Self::Early => UnpackError::Early,
             Self::Disk(source) => UnpackError::Disk { entry, source },
         }
     }
@@ -210,6 +228,7 @@ impl From<Failure> for Fault {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Refused(why) => Self::Refused(why.to_owned()),
+            Failure::Early => Self::Early,
             Failure::Io(error) => Self::Disk(error),
         }
     }

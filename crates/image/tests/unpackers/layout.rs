@@ -9,6 +9,8 @@ use osb_registry::{Digest, media};
 use osb_sys::fs;
 use serde_json::{Value, json};
 
+use crate::{run, text};
+
 pub(crate) struct Layout {
     pub(crate) directory: PathBuf,
 }
@@ -53,6 +55,29 @@ impl Layout {
         let index = json!({"schemaVersion": 2, "manifests": [manifest]}).to_string();
         fs::write(self.directory.join("index.json"), index).unwrap();
     }
+}
+
+/// Writes an archive of these layers as `docker save` would.
+pub(crate) fn saved(directory: &Path, name: &str, layers: &[PathBuf]) -> PathBuf {
+    fs::create_dir_all(directory).unwrap();
+    let (mut diff_ids, mut files) = (Vec::new(), Vec::new());
+    for (number, layer) in layers.iter().enumerate() {
+        let content = fs::read(layer).unwrap();
+        diff_ids.push(Digest::of(&content));
+        files.push(format!("{number}.tar"));
+        fs::write(directory.join(format!("{number}.tar")), content).unwrap();
+    }
+    let config = json!({
+        "architecture": "amd64", "os": "linux", "config": {},
+        "rootfs": {"type": "layers", "diff_ids": diff_ids},
+    });
+    fs::write(directory.join("config.json"), config.to_string()).unwrap();
+    let manifest = json!([{"Config": "config.json", "RepoTags": [name], "Layers": files}]);
+    fs::write(directory.join("manifest.json"), manifest.to_string()).unwrap();
+    let archive = directory.with_extension("tar");
+    let (from, to) = (text(directory), text(&archive));
+    run("tar", &["--create", "--file", to, "--directory", from, "."]);
+    archive
 }
 
 fn gzip(content: &[u8]) -> Vec<u8> {

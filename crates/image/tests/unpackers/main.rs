@@ -3,18 +3,19 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
 
+mod docker;
 mod layout;
 mod tree;
 mod tricky;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use osb_core::{ImageName, testkit::required};
 use osb_image::{ArchiveKind, Images, Settings};
 use osb_registry::Reference;
 use osb_sys::{command::command, fs, userns::IdBase};
 
-use crate::{layout::Layout, tree::Tree};
+use crate::{docker::Docker, layout::Layout, tree::Tree};
 
 /// Whether these programs are here, and this process may give files away.
 fn can_run(tools: &[&str]) -> bool {
@@ -142,4 +143,61 @@ fn what_is_exported_is_read_by_skopeo() {
         images.import_directory(&copy, Some(&again)).unwrap();
         seen(&images, &format!("again:{transport}")).compare(&original);
     }
+}
+
+/// An image of these layers as we have it, after Docker has it twice: as somebody saved it, and as we
+/// exported it. What differs must be what is known to.
+fn compare_with_docker(docker: &Docker, directory: &Path, layers: &[PathBuf], known: &[String]) {
+    let layout = Layout::new(&directory.join("layout"));
+    layout.write("latest", layers);
+    let images = open(&directory.join("images"));
+    let name = Reference::parse("example.com/ours:1").unwrap();
+    images.import_directory(&layout.directory, Some(&name)).unwrap();
+    let ours = seen(&images, "example.com/ours:1");
+
+    docker.load(&layout::saved(&directory.join("saved"), "example.com/saved:1", layers));
+    let theirs = docker.seen("example.com/saved:1");
+    assert!(theirs.len() > 60, "{} entries are too few to tell anything", theirs.len());
+    ours.compare_but(&theirs, known);
+
+    let image = images.find(&ImageName::new("example.com/ours:1")).unwrap();
+    let exported = directory.join("exported");
+    let file = fs::create(&exported, 0o600).unwrap();
+    images.export(&image, ArchiveKind::Docker, &[name], file).unwrap();
+    docker.load(&exported);
+    docker.seen("example.com/ours:1").compare(&theirs);
+}
+
+#[test]
+fn trees_are_those_that_docker_unpacks() {
+    if !can_run(&[]) || !required("docker", Docker::is_here()) {
+        return;
+    }
+    let root = tempfile::tempdir_in("/var/tmp").unwrap();
+    let docker = Docker::start(&root.path().join("docker"), "vfs");
+    for format in ["pax", "gnu"] {
+        let directory = root.path().join(format);
+        let mut layers = tricky::layers(&directory.join("made"), format);
+        layers.push(tricky::devices(&directory));
+        let mut known = docker::unnamed();
+        known.extend(docker::DEVICES.map(str::to_owned));
+        if format == "pax" {
+            // The other has no attributes.
+            known.extend(docker::LOST.into_iter().chain(docker::COPIED).map(str::to_owned));
+        }
+        compare_with_docker(&docker, &directory, &layers, &known);
+    }
+}
+
+#[test]
+fn trees_are_those_that_docker_shows_of_an_overlay() {
+    if !can_run(&[]) || !required("docker", Docker::is_here()) {
+        return;
+    }
+    let root = tempfile::tempdir_in("/var/tmp").unwrap();
+    let docker = Docker::start(&root.path().join("docker"), "overlay2");
+    let mut layers = tricky::layers_without(&docker::CANNOT, &root.path().join("made"), "pax");
+    layers.extend(tricky::many(&root.path().join("many"), 20));
+    let known = [&docker::LOST[..], &docker::ALONE].concat().into_iter().map(str::to_owned);
+    compare_with_docker(&docker, root.path(), &layers, &known.collect::<Vec<_>>());
 }

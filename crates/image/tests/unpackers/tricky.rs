@@ -8,7 +8,8 @@ use std::{
 
 use osb_sys::fs;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, lsetxattr, mknodat, utimensat,
+    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, lsetxattr, makedev, mknodat,
+    utimensat,
 };
 
 use crate::run;
@@ -76,6 +77,12 @@ impl Made {
         lsetxattr(self.at(name), key, value, XattrFlags::empty()).unwrap();
     }
 
+    /// Forgets what some reader cannot unpack.
+    fn without(mut self, names: &[&str]) -> Self {
+        self.names.retain(|(name, _)| !names.iter().any(|other| name == other.as_bytes()));
+        self
+    }
+
     /// Packs what was noted. Directories that were not are in no entry.
     fn tar(self, format: &str) -> PathBuf {
         let list = self.root.with_extension("list");
@@ -111,11 +118,16 @@ impl Made {
 }
 
 pub(crate) fn layers(directory: &Path, format: &str) -> Vec<PathBuf> {
+    layers_without(&[], directory, format)
+}
+
+/// The same without entries of these names.
+pub(crate) fn layers_without(names: &[&str], directory: &Path, format: &str) -> Vec<PathBuf> {
     fs::create_dir_all(directory).unwrap();
     vec![
-        base(Made::new(directory.join("base"))).tar(format),
-        changes(Made::new(directory.join("changes"))).tar(format),
-        more(Made::new(directory.join("more"))).tar(format),
+        base(Made::new(directory.join("base"))).without(names).tar(format),
+        changes(Made::new(directory.join("changes"))).without(names).tar(format),
+        more(Made::new(directory.join("more"))).without(names).tar(format),
     ]
 }
 
@@ -135,6 +147,17 @@ pub(crate) fn many(directory: &Path, count: usize) -> Vec<PathBuf> {
         made.tar("pax")
     };
     (0..count).map(layer).collect()
+}
+
+/// A layer with devices, one of them where a file was.
+pub(crate) fn devices(directory: &Path) -> PathBuf {
+    let mut made = Made::new(directory.join("devices"));
+    made.directory("sizes", 0o755, 0);
+    for (name, kind) in [("null", FileType::CharacterDevice), ("sizes/1", FileType::BlockDevice)] {
+        mknodat(CWD, made.at(name), kind, Mode::from_raw_mode(0o640), makedev(1, 3)).unwrap();
+        made.pack(name);
+    }
+    made.tar("pax")
 }
 
 fn base(mut made: Made) -> Made {
@@ -164,6 +187,8 @@ fn base(mut made: Made) -> Made {
     made.attribute("bin/ping", "security.capability", &powers);
     made.directory("noted", 0o755, 0);
     made.attribute("noted", "user.directory", b"kept");
+    made.file("bin/capable", "it has one name");
+    made.attribute("bin/capable", "security.capability", &powers);
     made.link("bin/ping6", "bin/ping");
     made.link("sbin/ping", "bin/ping");
     made.file("holes", "");

@@ -6,7 +6,11 @@ use osb_api::SandboxId;
 use osb_core::Exit;
 use osb_sys::{fs, process};
 
-use super::{Entry, Life, Native, clear::delete, make::follow};
+use super::{
+    Entry, Life, Native,
+    clear::delete,
+    make::{Up, follow},
+};
 use crate::sandbox::Place;
 
 impl Native {
@@ -45,15 +49,17 @@ impl Native {
                 Life::Starting | Life::Over(_) => None,
             };
             {
+                let image = self.recall_image(&state);
                 let mut known = self.known();
                 known.ids.claim(state.base);
                 let (turn, leaving) = Default::default();
-                known.sandboxes.insert(id, Entry { state, life, turn, leaving });
+                let entry = Entry { state, life, _image: image, turn, leaving };
+                known.sandboxes.insert(id, entry);
             }
             // Its end is told of one that is known.
             if let Some(pidfd) = up {
                 let weak = Arc::downgrade(&self.inner);
-                self.inner.tasks.spawn(follow(weak, place, pidfd, None));
+                self.inner.tasks.spawn(follow(weak, Up { place, pidfd, child: None }));
             }
         }
         self.drain().await?;

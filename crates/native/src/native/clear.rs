@@ -2,19 +2,36 @@
 
 use std::{io, path::Path, sync::Arc, time::Duration};
 
+use osb_api::SandboxId;
 use osb_core::Chain;
 use osb_sys::{cgroup::Group, confined, process, tree};
 
-use super::{Life, Native, make::ended};
+use super::{Entry, Life, Native, make::ended};
 use crate::sandbox::Place;
 
 /// How long a killed sandbox may take to end: a process that waits for a disk or a network file
 /// system hears nothing before that answers. Whoever asked learns of it and may ask again.
-const END_PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const END_PATIENCE: Duration = Duration::from_secs(20);
 /// How long an ended sandbox's control group may stay busy.
 const GROUP_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long an entrypoint may take to end that was asked to, before everything is ended.
+const GRACE: Duration = Duration::from_secs(2);
+
 impl Native {
+    /// Lets the entrypoint of a sandbox that is to go end by itself, as far as it wants to.
+    pub(super) async fn wind_down(&self, id: SandboxId) {
+        let Some(Entry { state, life: Life::Up(pidfd), .. }) = self.entry(id) else { return };
+        // Whoever is stopped hears nothing; and whoever does not listen yet has started nothing.
+        if self.place_of(&state).is_paused() || !process::listens(&pidfd) {
+            return;
+        }
+        if process::ask_to_end(&*pidfd).is_ok() {
+            // Whatever comes of it, everything ends now.
+            tokio::time::timeout(GRACE, ended(&pidfd)).await.ok();
+        }
+    }
+
     /// Ends whatever runs in the sandbox, and removes its group and directory.
     pub(super) async fn clear(&self, place: &Place) -> io::Result<()> {
         let running = match self.entry(place.id).map(|entry| entry.life) {

@@ -7,11 +7,16 @@ use std::{
 };
 
 use osb_core::{Exit, Observed, ObservedState, RuntimeError};
-use osb_image::Rootfs;
+use osb_image::{Image, Rootfs};
 use osb_sys::ready;
 
-use super::{Inner, Life, Native, memory, pool::Spoilt};
+use super::{
+    Inner, Life, Native,
+    memory::{self, Ear},
+    pool::Spoilt,
+};
 use crate::{
+    beginning::Beginning,
     sandbox::{Place, Purpose, State},
     spawner::{Ended, Spawned, outcome},
     volumes,
@@ -26,12 +31,17 @@ impl Native {
     pub(super) async fn make(
         self,
         mut state: State,
-        rootfs: Rootfs,
+        image: Image,
+        begins: Option<Arc<Beginning>>,
         spoilt: Option<Box<Spoilt>>,
     ) -> Result<Observed, RuntimeError> {
         let id = state.spec.id;
-        let rootfs = match self.stack(&state.spec, rootfs) {
-            Ok(rootfs) => rootfs,
+        let ground = self.stack(&state.spec, &image).and_then(|rootfs| {
+            let begins = begins.map_or_else(|| self.beginning(&image, &rootfs), Ok)?;
+            Ok((rootfs, begins))
+        });
+        let (rootfs, begins) = match ground {
+            Ok(ground) => ground,
             Err(error) => {
                 self.forget(id);
                 // It may have been the last to stand on a deleted one, for a moment.
@@ -46,7 +56,7 @@ impl Native {
             state.group = Some(self.group_name(id));
             self.restate(&state);
         }
-        match self.try_make(&state, rootfs).await {
+        match self.try_make(&state, rootfs, begins).await {
             Ok(()) => {
                 self.tell(id, ObservedState::Running);
                 Ok(Observed::new(id, ObservedState::Running))
@@ -61,10 +71,15 @@ impl Native {
         }
     }
 
-    async fn try_make(&self, state: &State, rootfs: Rootfs) -> io::Result<()> {
+    async fn try_make(
+        &self,
+        state: &State,
+        rootfs: Rootfs,
+        begins: Arc<Beginning>,
+    ) -> io::Result<()> {
         let _creating = self.inner.pools.creating();
         let place = self.place_of(state);
-        let spawned = self.launch(&place, state, rootfs, Purpose::Known).await?;
+        let spawned = self.launch(&place, state, rootfs, Purpose::Known(begins)).await?;
         self.begin(place, spawned);
         Ok(())
     }
@@ -91,8 +106,9 @@ impl Native {
         let order = place.order(state, &rootfs, settled, counters, purpose);
         let (mut spawn, mut handed) = order.map_err(io::Error::other)?;
         let (plans, volumes) = self.find_volumes(&state.spec).await?;
-        spawn.root.volumes = plans;
-        handed.extend(volumes);
+        let (lent, contents) = self.lent(place.id)?;
+        spawn.root.volumes = plans.into_iter().chain(lent).collect();
+        handed.extend(volumes.into_iter().chain(contents));
         let (said, status) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let program = self.inner.execd.as_fd().try_clone_to_owned()?;
         let fds = [program, status].into_iter().chain(handed).collect();
@@ -110,19 +126,23 @@ impl Native {
     }
 
     /// From here on the sandbox at `place` is up.
-    pub(super) fn begin(&self, place: Place, Spawned { pid, pidfd, outlets }: Spawned) {
+    pub(super) fn begin(&self, place: Place, spawned: Spawned) {
+        let up = self.stand(place, spawned);
+        self.inner.tasks.spawn(follow(Arc::downgrade(&self.inner), up));
+    }
+
+    /// The same, but for somebody else to follow it.
+    pub(super) fn stand(&self, place: Place, Spawned { pid, pidfd, outlets }: Spawned) -> Up {
         let pidfd = Arc::new(pidfd);
         self.keep_outlets(place.id, outlets);
         self.set_life(place.id, Life::Up(pidfd.clone()));
-        let weak = Arc::downgrade(&self.inner);
-        self.inner.tasks.spawn(follow(weak, place, pidfd, Some(pid)));
+        Up { place, pidfd, child: Some(pid) }
     }
 
-    /// Writes down and tells how a sandbox ended. `child` is the number of its first process if
-    /// our spawner made it and can say more.
-    async fn conclude(&self, place: &Place, pidfd: &Arc<OwnedFd>, child: Option<i32>) {
+    /// Writes down and tells how a sandbox ended.
+    async fn conclude(&self, Up { place, pidfd, child }: &Up) {
         let status = match child {
-            Some(pid) => self.inner.spawner.reap(pid).await.ok().flatten(),
+            Some(pid) => self.inner.spawner.reap(*pid).await.ok().flatten(),
             None => None,
         };
         let exit = match status {
@@ -151,25 +171,42 @@ impl Native {
     }
 }
 
+/// A sandbox that is up.
+#[derive(Debug)]
+pub(super) struct Up {
+    pub(super) place: Place,
+    /// Its first process.
+    pub(super) pidfd: Arc<OwnedFd>,
+    /// The number of that if our spawner made it and can say more.
+    pub(super) child: Option<i32>,
+}
+
 /// Waits for the first process of a sandbox to end. Keeps nothing of the runtime alive meanwhile.
-pub(super) async fn follow(
+pub(super) async fn follow(inner: Weak<Inner>, up: Up) {
+    let ear = Ear::late(&inner, &up.place);
+    let pidfd = Arc::clone(&up.pidfd);
+    attend(inner, up, ended(&pidfd), ear).await;
+}
+
+/// The same, with what was made ready before.
+pub(super) async fn attend(
     inner: Weak<Inner>,
-    place: Place,
-    pidfd: Arc<OwnedFd>,
-    child: Option<i32>,
+    up: Up,
+    end: impl Future<Output = io::Result<()>>,
+    ear: Ear,
 ) {
     let end = tokio::select! {
-        end = ended(&pidfd) => end,
-        never = memory::watch(&inner, &place) => match never {},
+        end = end => end,
+        never = memory::watch(&inner, &up.place, &ear) => match never {},
     };
     match end {
         Ok(()) => {
             if let Some(inner) = inner.upgrade() {
-                Native { inner }.conclude(&place, &pidfd, child).await;
+                Native { inner }.conclude(&up).await;
             }
         }
         Err(error) => {
-            tracing::error!(sandbox_id = %place.id, %error, "cannot watch the sandbox");
+            tracing::error!(sandbox_id = %up.place.id, %error, "cannot watch the sandbox");
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{convert::Infallible, sync::Weak, time::Duration};
 
-use osb_sys::fs::PathError;
+use osb_sys::{
+    cgroup::{Alarm, Group},
+    fs::PathError,
+};
 
 use super::{Inner, Native};
 use crate::sandbox::Place;
@@ -18,21 +21,51 @@ const LOOKS: [Duration; 6] = [
     Duration::from_secs(1),
 ];
 
+/// What listens.
+#[derive(Debug)]
+pub(super) struct Ear {
+    /// Nothing, where there is nothing to be listened to.
+    alarm: Option<Alarm>,
+    /// How many were told of before.
+    told: u64,
+}
+
+impl Ear {
+    /// Begins to listen to a group in which nothing has happened.
+    pub(super) fn new(group: &Group) -> Self {
+        Self { alarm: group.memory_alarm().inspect_err(complain).ok(), told: 0 }
+    }
+
+    /// The same for a sandbox to which nobody has listened. What happened before is told as well.
+    pub(super) fn late(inner: &Weak<Inner>, place: &Place) -> Self {
+        let ear = Self::new(&place.group);
+        Self { told: tell(inner, place, 0), ..ear }
+    }
+}
+
 /// Tells of every process of the sandbox that is ended for lack of memory. Keeps nothing of the
 /// runtime alive meanwhile.
-pub(super) async fn watch(inner: &Weak<Inner>, place: &Place) -> Infallible {
-    let Err(error) = try_watch(inner, place).await;
-    // One that ended meanwhile has nothing to be listened to.
-    if error.kind() != std::io::ErrorKind::NotFound {
-        tracing::warn!(sandbox_id = %place.id, %error, "cannot hear of a lack of memory");
+pub(super) async fn watch(inner: &Weak<Inner>, place: &Place, ear: &Ear) -> Infallible {
+    if let Some(alarm) = &ear.alarm {
+        let Err(error) = try_watch(inner, place, alarm, ear.told).await;
+        complain(&error);
     }
     std::future::pending().await
 }
 
-async fn try_watch(inner: &Weak<Inner>, place: &Place) -> Result<Infallible, PathError> {
-    let alarm = place.group.memory_alarm()?;
-    // What happened before there was an alarm is told as well.
-    let mut told = tell(inner, place, 0);
+fn complain(error: &PathError) {
+    // One that ended meanwhile has nothing to be listened to.
+    if error.kind() != std::io::ErrorKind::NotFound {
+        tracing::warn!(%error, "cannot hear of a lack of memory");
+    }
+}
+
+async fn try_watch(
+    inner: &Weak<Inner>,
+    place: &Place,
+    alarm: &Alarm,
+    mut told: u64,
+) -> Result<Infallible, PathError> {
     loop {
         alarm.rings().await.map_err(|error| PathError::new("listen to", "memory", error))?;
         let before = told;

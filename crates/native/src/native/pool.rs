@@ -12,11 +12,12 @@
 mod keep;
 mod stock;
 
-use std::{fs::File, io, os::fd::OwnedFd};
+use std::{fs::File, io, os::fd::OwnedFd, sync::Arc};
 
 use osb_api::SandboxId;
 use osb_core::{ImageName, Observed, ObservedState};
-use osb_image::Rootfs;
+use osb_image::{Image, ImageError, Images};
+use osb_registry::Reference;
 use osb_sys::{
     cgroup::OpenLimits,
     fs::{self, PathError},
@@ -24,11 +25,15 @@ use osb_sys::{
     process,
     userns::IdBase,
 };
-use tokio::task::AbortHandle;
+use tokio::{sync::oneshot, task::AbortHandle};
 
 pub(super) use self::stock::Pools;
-use super::{Native, make::ended};
+use super::{
+    Native,
+    make::{Up, ended, follow},
+};
 use crate::{
+    beginning::Beginning,
     sandbox::{Gift, Place, State},
     spawner::Spawned,
 };
@@ -40,13 +45,26 @@ pub struct PoolConfig {
     pub size: usize,
 }
 
+/// Whether there can ever be an image of this name. There need not be one yet.
+pub(super) fn check(images: &Images, name: &ImageName) -> Result<(), ImageError> {
+    if Reference::parse(name.as_str()).is_ok() {
+        return Ok(());
+    }
+    images.find(name).map(drop)
+}
+
+/// Whether a sandbox on one of these is the same as one on the other.
+fn are_same(one: &Image, other: &Image) -> bool {
+    one.digest == other.digest && one.rootfs == other.rootfs
+}
+
 /// A sandbox that waits for somebody to ask for it.
 #[derive(Debug)]
 pub(super) struct Warm {
     place: Place,
     pub(super) base: IdBase,
-    /// What its root is made of: the image may be another one by now.
-    rootfs: Rootfs,
+    /// What it stands on: another image may have the name by now.
+    image: Image,
     spawned: Spawned,
     /// What it is limited with when it is claimed.
     limits: OpenLimits,
@@ -56,6 +74,8 @@ pub(super) struct Warm {
     channel: OwnedFd,
     /// Clears it away if it ends before it is claimed.
     watcher: AbortHandle,
+    /// Who follows it from its claim on.
+    follower: oneshot::Sender<Up>,
 }
 
 /// What is left of a warm sandbox that could not be claimed.
@@ -77,19 +97,27 @@ impl Native {
     ///
     /// It does not wait for anybody, so whoever asks for it cannot leave it half done; and it is done
     /// by this thread, for to have another one do it takes as long again.
-    pub(super) fn claim(&self, warm: Warm, state: &State) -> Result<Observed, Box<Spoilt>> {
-        let Warm { place: from, spawned, limits, blank, channel, watcher, .. } = warm;
+    pub(super) fn claim(
+        &self,
+        warm: Warm,
+        state: &State,
+        begins: &Beginning,
+    ) -> Result<Observed, Box<Spoilt>> {
+        let Warm { place: from, spawned, limits, blank, channel, watcher, follower, .. } = warm;
         let began = tokio::time::Instant::now();
-        watcher.abort();
         let place = self.place_of(state);
-        let given = in_place(|| from.give(state, &place, Gift { limits, blank, channel }));
+        let given = in_place(|| from.give(state, begins, &place, Gift { limits, blank, channel }));
         if let Err(error) = given {
             let id = state.spec.id;
             tracing::warn!(sandbox_id = %id, %error, "a warm sandbox could not be used; another is made");
+            watcher.abort();
             return Err(Box::new(Spoilt { place: from, spawned }));
         }
         let id = place.id;
-        self.begin(place, spawned);
+        if let Err(up) = follower.send(self.stand(place, spawned)) {
+            // It has just ended, and nobody follows it any more.
+            self.inner.tasks.spawn(follow(Arc::downgrade(&self.inner), up));
+        }
         self.inner.stages.claim.count(began);
         self.tell(id, ObservedState::Running);
         Ok(Observed::new(id, ObservedState::Running))

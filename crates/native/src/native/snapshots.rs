@@ -5,10 +5,10 @@ use std::{io, os::fd::AsFd, sync::atomic::AtomicBool};
 use async_trait::async_trait;
 use osb_api::{SandboxId, SnapshotId};
 use osb_core::{Chain, Kept, RuntimeError, SandboxSpec, Snapshots};
-use osb_image::Rootfs;
+use osb_image::{Image, Rootfs};
 use osb_sys::{confined, layer};
 
-use super::{Native, clear::delete};
+use super::{Native, clear::delete, images};
 use crate::{
     sandbox::{Place, State},
     shelf::Label,
@@ -57,19 +57,20 @@ impl Snapshots for Native {
 
 impl Native {
     /// Puts the layers of the snapshot that a sandbox starts from on top of those of its image.
-    pub(super) fn stack(
-        &self,
-        spec: &SandboxSpec,
-        mut rootfs: Rootfs,
-    ) -> Result<Rootfs, RuntimeError> {
+    pub(super) fn stack(&self, spec: &SandboxSpec, image: &Image) -> Result<Rootfs, RuntimeError> {
+        let mut rootfs = self.ground(image);
         let Some(id) = spec.snapshot else { return Ok(rootfs) };
         let label = self.inner.shelf.find(id);
         let label = label.map_err(|error| RuntimeError::failed("cannot find the snapshot", error));
         let label = label?.ok_or(RuntimeError::UnknownSnapshot(id))?;
-        if label.image != spec.image {
+        let stands_on = images::digest(image);
+        // Those from before there were others stand on the one that has none.
+        let is_same =
+            label.digest == stands_on && (stands_on.is_some() || label.image == spec.image);
+        if !is_same {
             return Err(RuntimeError::Invalid(format!(
-                "snapshot {id} stands on the image {} and not on {}",
-                label.image, spec.image
+                "snapshot {id} stands on another image than {}: it was taken on {}",
+                spec.image, label.image
             )));
         }
         let layers = [id].into_iter().chain(label.below).map(|id| self.inner.shelf.layer(id));
@@ -118,7 +119,8 @@ impl Native {
         }
         let place = self.place(state.spec.id);
         let label = self.copy(&place, state, id, leaving).and_then(|bytes| {
-            let label = Label { image: state.spec.image.clone(), below, bytes };
+            let (image, digest) = (state.spec.image.clone(), state.image.clone());
+            let label = Label { image, digest, below, bytes };
             snapshots.finish(id, &label).map_err(io::Error::other)?;
             Ok(label)
         });

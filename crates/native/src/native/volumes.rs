@@ -122,6 +122,19 @@ impl Volumes for Native {
         measured.map_err(|error| failed(error.into()))?.map_err(failed)
     }
 
+    async fn measure(&self, name: &str) -> Result<Option<u64>, RuntimeError> {
+        let turn = Arc::clone(&self.inner.measuring).lock_owned().await;
+        let (store, name) = (self.inner.volumes.named.clone(), name.to_owned());
+        let measure = move || {
+            let size = store.size(&name);
+            drop(turn);
+            size
+        };
+        let failed = |error: io::Error| RuntimeError::failed("cannot measure the volume", error);
+        let measured = self.inner.tasks.spawn_blocking(measure).await;
+        measured.map_err(|error| failed(error.into()))?.map_err(failed)
+    }
+
     async fn remove(&self, name: &str) -> Result<(), RuntimeError> {
         let discarded = self.discard_volume(&self.known(), name);
         match discarded.map_err(|error| RuntimeError::failed("cannot remove the volume", error))? {

@@ -6,26 +6,25 @@
 
 use std::{
     os::fd::{BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use osb_sys::{
     fork::SingleThread,
-    fs,
     mount::{self, Attributes, FsOption},
     outlets::FIRST_FREE_PORT,
     rootless::Rights,
     userns::IdBase,
 };
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, makedev, mknodat, openat},
+    fs::{FileType, Mode, OFlags, makedev, mkdirat, mknodat, openat, symlinkat},
     io::Errno,
     process::umask,
 };
 
 use super::{
     child::Means,
-    masks,
+    masks, place,
     protocol::{Failure, RootPlan, Step},
     stage,
 };
@@ -80,18 +79,20 @@ pub(super) fn enter(
 
     let overlay = overlay(&layers, own, rights)?;
     let root = stage::put_up(&overlay)?;
+    // Whoever made the image may have put anything there, such as links to other places.
+    let place = |at: &Path| place::directory(alone, &overlay, at, base);
     for (path, view) in views {
-        mount::attach(view, &inside(root, path)).step("show a directory of the host")?;
+        mount::attach_at(view, place(path)?).step("show a directory of the host")?;
     }
     let proc = mount::filesystem("proc", &[], DATA).step("make /proc")?;
-    mount::attach(&proc, &root.join("proc")).step("mount /proc")?;
+    mount::attach_at(&proc, place(Path::new("/proc"))?).step("mount /proc")?;
     let user_limits = masks::open(&proc, "sys/user").step("open the limits of users")?;
     open_low_ports(&proc).step("let everybody use low ports")?;
     let sysfs =
         mount::filesystem("sysfs", &[], DATA | Attributes::MOUNT_ATTR_RDONLY).step("make /sys")?;
-    mount::attach(&sysfs, &root.join("sys")).step("mount /sys")?;
+    mount::attach_at(&sysfs, place(Path::new("/sys"))?).step("mount /sys")?;
     masks::cover(&proc, &sysfs)?;
-    furnish_dev(&root.join("dev"), devices, base)?;
+    furnish_dev(&place(Path::new("/dev"))?, devices, base)?;
     furnish(root)?;
     stage::go_live(&overlay)?;
     Ok(user_limits)
@@ -182,23 +183,25 @@ impl Device {
         Ok(Self::Shown { name, mount })
     }
 
-    fn put(self, at: &Path) -> Result<(), Failure> {
+    fn put(self, dev: &OwnedFd) -> Result<(), Failure> {
         match self {
             Self::Made { name, number } => {
-                let (path, mode) = (at.join(name), Mode::from_raw_mode(0o666));
-                mknodat(CWD, &path, FileType::CharacterDevice, mode, number).step("make a device")
+                let (kind, mode) = (FileType::CharacterDevice, Mode::from_raw_mode(0o666));
+                mknodat(dev, name, kind, mode, number).step("make a device")
             }
             Self::Shown { name, mount } => {
-                fs::write(at.join(name), "").step("make a place for a device")?;
-                mount::attach(mount, &at.join(name)).step("show a device")
+                let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                let made = openat(dev, name, new, Mode::from_raw_mode(0o644));
+                let place = made.step("make a place for a device")?;
+                mount::attach_at(mount, place).step("show a device")
             }
         }
     }
 }
 
-fn furnish_dev(at: &Path, devices: Vec<Device>, base: IdBase) -> Result<(), Failure> {
+fn furnish_dev(place: &OwnedFd, devices: Vec<Device>, base: IdBase) -> Result<(), Failure> {
     let root = base.0.to_string();
-    let tmpfs = mount::filesystem(
+    let dev = mount::filesystem(
         "tmpfs",
         &[
             FsOption::Text("mode", "755"),
@@ -209,16 +212,17 @@ fn furnish_dev(at: &Path, devices: Vec<Device>, base: IdBase) -> Result<(), Fail
         Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NOEXEC,
     )
     .step("make /dev")?;
-    mount::attach(tmpfs, at).step("mount /dev")?;
+    mount::attach_at(&dev, place).step("mount /dev")?;
     for device in devices {
-        device.put(at)?;
+        device.put(&dev)?;
     }
     for (name, target) in DEVICE_LINKS {
-        fs::symlink(target, at.join(name)).step("make a link in /dev")?;
+        symlinkat(target, &dev, name).step("make a link in /dev")?;
     }
     for (name, mode) in [("pts", 0o755), ("shm", 0o1777), ("mqueue", 0o755)] {
-        fs::create_dir(at.join(name), mode).step("make a directory in /dev")?;
+        mkdirat(&dev, name, Mode::from_raw_mode(mode)).step("make a directory in /dev")?;
     }
+    let place = |name| masks::open(&dev, name).step("open a directory in /dev");
     let pts = [
         FsOption::Flag("newinstance"),
         FsOption::Text("ptmxmode", "0666"),
@@ -233,11 +237,7 @@ fn furnish_dev(at: &Path, devices: Vec<Device>, base: IdBase) -> Result<(), Fail
         Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NOEXEC,
     )
     .step("make /dev/pts")?;
-    mount::attach(pts, &at.join("pts")).step("mount /dev/pts")?;
+    mount::attach_at(pts, place("pts")?).step("mount /dev/pts")?;
     let mqueue = mount::filesystem("mqueue", &[], DATA).step("make /dev/mqueue")?;
-    mount::attach(mqueue, &at.join("mqueue")).step("mount /dev/mqueue")
-}
-
-fn inside(root: &Path, path: &Path) -> PathBuf {
-    root.join(path.strip_prefix("/").unwrap_or(path))
+    mount::attach_at(mqueue, place("mqueue")?).step("mount /dev/mqueue")
 }

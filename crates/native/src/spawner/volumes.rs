@@ -1,10 +1,11 @@
 //! Volumes get their places in the sandbox's root.
 
+mod lent;
+
 use std::{
-    ffi::OsStr,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use osb_sys::{
@@ -15,13 +16,14 @@ use osb_sys::{
     userns::{self, IdBase, IdRange, RANGE},
 };
 use rustix::{
-    fs::{FileType, Mode, OFlags, fstat, mkdirat, openat},
+    fs::{FileType, Mode, OFlags, fstat},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     bounds::Touched,
+    place::Wanted,
     protocol::{Failure, Step},
 };
 
@@ -49,12 +51,14 @@ pub(crate) enum VolumeKind {
     Host { uid: u32, gid: u32 },
     /// A new file system of this size in the memory of the sandbox.
     Memory { bytes: u64 },
+    /// A file in the memory of the sandbox, of these users of it. Its content comes as a descriptor.
+    Lent { mode: u32, user: u32, group: u32 },
 }
 
 impl VolumePlan {
     pub(super) fn comes_as_descriptor(&self) -> bool {
         match self.kind {
-            VolumeKind::Kept | VolumeKind::Host { .. } => true,
+            VolumeKind::Kept | VolumeKind::Host { .. } | VolumeKind::Lent { .. } => true,
             VolumeKind::Memory { .. } => false,
         }
     }
@@ -78,7 +82,7 @@ pub(super) fn id_maps(
     base: IdBase,
 ) -> Result<Vec<Option<OwnedFd>>, Failure> {
     let map = |plan: &VolumePlan| match plan.kind {
-        VolumeKind::Kept | VolumeKind::Memory { .. } => Ok(None),
+        VolumeKind::Kept | VolumeKind::Memory { .. } | VolumeKind::Lent { .. } => Ok(None),
         VolumeKind::Host { uid, gid } => {
             userns::mapped_namespace(alone, &ranges(uid, base), &ranges(gid, base)).map(Some)
         }
@@ -123,6 +127,12 @@ pub(super) fn attach(
                 made = memory(bytes, base)?;
                 &made
             }
+            VolumeKind::Lent { mode, user, group } => {
+                let content = mounts.next().ok_or(Errno::BADF).step("take a file")?;
+                let owner = (base.0.saturating_add(user), base.0.saturating_add(group));
+                made = lent::file(&root, content, mode, owner).step("put a file into memory")?;
+                &made
+            }
             VolumeKind::Kept | VolumeKind::Host { .. } => {
                 let mount = mounts.next().ok_or(Errno::BADF).step("take a volume")?;
                 translate(plan, mount, map)?;
@@ -130,10 +140,15 @@ pub(super) fn attach(
             }
         };
         let kind = FileType::from_raw_mode(fstat(mount).step("look at a volume")?.st_mode);
-        let place = identity::with_files_of(alone, base.0, base.0, || place(&root, &plan.at, kind));
+        let doing = format!("mount a volume at {}", plan.at.display());
+        let wanted = Wanted { at: &plan.at, kind, doing: &doing, refusal: Refusal::Place };
+        let place = identity::with_files_of(alone, base.0, base.0, || wanted.find_or_make(&root));
         let place = place.step("make the place of a volume")??;
         mount::attach_at(mount, place)
             .map_err(|error| refusal(plan, Refusal::Place, &error.to_string()))?;
+        if matches!(plan.kind, VolumeKind::Lent { .. }) {
+            lent::hide(&root).step("hide a file in memory")?;
+        }
     }
     Ok(())
 }
@@ -172,72 +187,6 @@ fn memory(bytes: u64, base: IdBase) -> Result<OwnedFd, Failure> {
         FsOption::Text("nr_inodes", &files),
     ];
     mount::filesystem("tmpfs", &options, ALWAYS).step("make a volume in memory")
-}
-
-/// The place `at` below `root`, made with its parents if it is missing. No link is followed: the
-/// image, a snapshot or another volume may have put it there.
-fn place(root: &OwnedFd, at: &Path, kind: FileType) -> Result<OwnedFd, Failure> {
-    let what = format!("mount a volume at {}", at.display());
-    let mut here = root.try_clone().step(&what)?;
-    let mut names = at.components().peekable();
-    while let Some(part) = names.next() {
-        let name = match part {
-            Component::RootDir => continue,
-            Component::Normal(name) => name,
-            Component::CurDir | Component::ParentDir | Component::Prefix(_) => {
-                return Err(Failure::refused(Refusal::Place, &what, "the path is not plain"));
-            }
-        };
-        let wanted = if names.peek().is_none() { kind } else { FileType::Directory };
-        here = enter(&here, name, wanted).map_err(|cause| match cause {
-            Obstacle::Kind(found) => {
-                let cause = format!("{} is {found} there", Path::new(name).display());
-                Failure::refused(Refusal::Place, &what, cause)
-            }
-            Obstacle::Kernel(Errno::ROFS) => {
-                let cause = format!("{} cannot be made there", Path::new(name).display());
-                Failure::refused(Refusal::Place, &what, cause)
-            }
-            Obstacle::Kernel(errno) => Failure::new(&what, &errno),
-        })?;
-    }
-    Ok(here)
-}
-
-enum Obstacle {
-    Kind(&'static str),
-    Kernel(Errno),
-}
-
-impl From<Errno> for Obstacle {
-    fn from(errno: Errno) -> Self {
-        Self::Kernel(errno)
-    }
-}
-
-/// The entry of this name and kind, made if it is missing.
-fn enter(directory: &OwnedFd, name: &OsStr, wanted: FileType) -> Result<OwnedFd, Obstacle> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let entry = match openat(directory, name, flags, Mode::empty()) {
-        Err(Errno::NOENT) => {
-            if wanted == FileType::Directory {
-                mkdirat(directory, name, Mode::from_raw_mode(0o755))?;
-            } else {
-                let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                drop(openat(directory, name, new, Mode::from_raw_mode(0o644))?);
-            }
-            openat(directory, name, flags, Mode::empty())?
-        }
-        result => result?,
-    };
-    let found = FileType::from_raw_mode(fstat(&entry)?.st_mode);
-    match (wanted, found) {
-        (_, FileType::Symlink) => Err(Obstacle::Kind("a symbolic link")),
-        (FileType::Directory, FileType::Directory) => Ok(entry),
-        (FileType::Directory, _) => Err(Obstacle::Kind("no directory")),
-        (_, FileType::Directory) => Err(Obstacle::Kind("a directory, and the volume a file")),
-        (_, _) => Ok(entry),
-    }
 }
 
 #[cfg(test)]

@@ -147,6 +147,12 @@ impl Named {
         self.sizes_within(names, MAX_ENTRIES, MAX_ENTRIES_OF_ONE)
     }
 
+    /// The same of one volume, however long that takes.
+    pub(crate) fn size(&self, name: &str) -> io::Result<Option<u64>> {
+        let sizes = self.sizes_within(&[name.to_owned()], u32::MAX, u32::MAX)?;
+        Ok(sizes.into_iter().flatten().next())
+    }
+
     fn sizes_within(
         &self,
         names: &[String],

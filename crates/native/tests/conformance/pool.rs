@@ -3,9 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use osb_core::{ImageName, PoolStatus, Runtime, testkit::conformance::Harness};
+use osb_image::RunConfiguration;
 use osb_native::{Native, PoolConfig};
+use osb_registry::Reference;
 
-use crate::Host;
+use crate::{
+    Host, ask, images,
+    made::{self, Layer},
+};
 
 const SIZE: usize = 3;
 
@@ -49,6 +54,23 @@ async fn a_claimed_sandbox_is_taken_from_the_pool_and_replaced() {
     is_full(&native).await;
     assert_eq!(entries(&host, "pool"), SIZE, "never more than its size");
     assert_eq!(native.list().await.unwrap().len(), 1);
+    native.remove(spec.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn instructions_that_are_longer_than_a_message_arrive_too() {
+    let Some(host) = host().await else { return };
+    let mut spec = host.spec();
+    for number in 0..4 {
+        spec.env.insert(format!("LONG_{number}"), "x".repeat(100_000));
+    }
+    let native = host.native();
+    native.ensure(&spec).await.unwrap();
+    let pools = native.pools();
+    assert_eq!((pools[0].claims, pools[0].misses), (1, 0), "{pools:?}");
+    let body = r#"{"command": "echo $(expr length $LONG_3)"}"#;
+    let (status, said) = ask(&host, &spec, "POST /command", body).await;
+    assert!(status == 200 && said.contains("100000"), "{status} {said}");
     native.remove(spec.id).await.unwrap();
 }
 
@@ -106,4 +128,91 @@ async fn a_warm_sandbox_that_ends_is_replaced() {
     let spec = host.spec();
     native.ensure(&spec).await.unwrap();
     native.remove(spec.id).await.unwrap();
+}
+
+async fn pool_of(image: &str) -> Option<Host> {
+    Host::new(vec![PoolConfig { image: ImageName::new(image), size: SIZE }]).await
+}
+
+#[tokio::test]
+async fn a_pool_waits_for_its_image_and_gives_it_up_with_its_name() {
+    let Some(host) = pool_of("later").await else { return };
+    let native = host.native();
+    let unknown = native.ensure(&images::on(&host, "later")).await;
+    assert!(matches!(unknown, Err(osb_core::RuntimeError::UnknownImage(_))), "{unknown:?}");
+    assert_eq!((native.pools()[0].ready, native.pools()[0].failures), (0, 0));
+    made::put(native.images(), "later", &[made::base()], RunConfiguration::default());
+    is_full(&native).await;
+    // The same image by another of its names.
+    let spec = images::on(&host, "docker.io/library/later:latest");
+    native.ensure(&spec).await.unwrap();
+    assert_eq!((native.pools()[0].claims, native.pools()[0].misses), (1, 0));
+    native.remove(spec.id).await.unwrap();
+    native.images().unname(&Reference::parse("later").unwrap()).unwrap();
+    comes_to(&native, |pool| pool.ready == 0).await;
+    // Until the last of those that waited is gone, it holds the image.
+    for _ in 0..4000 {
+        native.images().collect(&std::collections::BTreeSet::new()).unwrap();
+        if native.images().list().is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!((native.images().list(), native.pools()[0].failures), (Vec::new(), 0));
+    assert_eq!(entries(&host, "pool"), 0);
+}
+
+#[tokio::test]
+async fn when_a_name_moves_those_that_wait_on_the_old_image_go() {
+    let Some(host) = pool_of("moving").await else { return };
+    let native = host.native();
+    let put = |text: &str| {
+        let layers = [made::base(), Layer::new().file("said", text).end()];
+        made::put(native.images(), "moving", &layers, RunConfiguration::default())
+    };
+    let old = put("old");
+    is_full(&native).await;
+    let before = osb_sys::fs::names(host.directory.path().join("pool")).unwrap();
+    put("new");
+    for _ in 0..4000 {
+        let now = osb_sys::fs::names(host.directory.path().join("pool")).unwrap();
+        if !now.iter().any(|name| before.contains(name)) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    is_full(&native).await;
+    let new = images::on(&host, "moving");
+    native.ensure(&new).await.unwrap();
+    assert_eq!(host.read(&new, "/said").await.as_deref(), Some("new"));
+    assert_eq!((native.pools()[0].claims, native.pools()[0].failures), (1, 0));
+    // Whoever wants the old one gets it, and takes none from those who want the new one.
+    let mut other = images::on(&host, "moving");
+    other.image_digest = Some(osb_core::ImageDigest::new(old.as_str()));
+    is_full(&native).await;
+    native.ensure(&other).await.unwrap();
+    assert_eq!(host.read(&other, "/said").await.as_deref(), Some("old"));
+    assert_eq!((native.pools()[0].claims, native.pools()[0].ready), (1, SIZE));
+    for spec in [new, other] {
+        native.remove(spec.id).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_claimed_sandbox_begins_as_its_image_says() {
+    let Some(host) = pool_of("app").await else { return };
+    let native = host.native();
+    made::put(native.images(), "app", &[made::base()], images::as_app());
+    is_full(&native).await;
+    images::begins_as_app(&host, "app").await;
+    assert_eq!((native.pools()[0].claims, native.pools()[0].misses), (1, 0));
+}
+
+#[tokio::test]
+async fn a_pool_of_what_can_be_no_image_is_refused() {
+    let Some(host) = Host::new(Vec::new()).await else { return };
+    host.native().release().unwrap();
+    let pools = vec![PoolConfig { image: ImageName::new("No Image"), size: 1 }];
+    let refused = Native::start(host.config(pools), osb_bundle::EXECD).await;
+    assert!(matches!(refused, Err(osb_native::StartError::Pool(_))), "{refused:?}");
 }

@@ -1,5 +1,5 @@
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -24,6 +24,8 @@ struct State {
     created: u32,
     sandboxes: BTreeSet<String>,
     start_failure: Option<String>,
+    /// What is still said of sandboxes before they come up.
+    pending: VecDeque<&'static str>,
     command: Option<(Vec<Bytes>, Then)>,
     delay: Duration,
     file: Bytes,
@@ -57,6 +59,11 @@ impl FakeBackend {
     /// From now on no sandbox comes up, for this reason.
     pub fn fail_starts(&self, reason: &str) {
         lock(&self.state).start_failure = Some(reason.to_owned());
+    }
+
+    /// The next sandbox is pending, and says these things whenever it is asked for; then it comes up.
+    pub fn hold_starts(&self, messages: &[&'static str]) {
+        lock(&self.state).pending = messages.iter().copied().collect();
     }
 
     /// What every file contains.
@@ -123,7 +130,11 @@ impl State {
             ("GET", ["sandboxes", _, "egress", "log"]) if self.egress_log.is_some() => {
                 reply(200, self.egress_log.unwrap_or_default())
             }
-            ("GET", ["sandboxes", id]) => reply(200, self.sandbox(id)),
+            ("GET", ["sandboxes", id]) => {
+                let body = self.sandbox(id);
+                self.pending.pop_front();
+                reply(200, body)
+            }
             ("DELETE", ["sandboxes", id]) => {
                 self.sandboxes.remove(*id);
                 reply(204, "")
@@ -175,9 +186,10 @@ impl State {
     }
 
     fn sandbox(&self, id: &str) -> String {
-        let (state, message) = match &self.start_failure {
-            None => ("Running", "it runs"),
-            Some(reason) => ("Failed", reason.as_str()),
+        let (state, message) = match (self.pending.front(), &self.start_failure) {
+            (Some(message), _) => ("Pending", *message),
+            (None, None) => ("Running", "it runs"),
+            (None, Some(reason)) => ("Failed", reason.as_str()),
         };
         format!(
             r#"{{"id":"{id}","image":{{"uri":"host"}},"status":{{"state":"{state}","message":"{message}"}},"metadata":{{"team":"a"}},"entrypoint":["tail","-f","/dev/null"],"expiresAt":"2030-01-01T00:10:00Z","createdAt":"2030-01-01T00:00:00Z"}}"#

@@ -16,17 +16,23 @@ pub(super) fn admit(entrypoint: Option<Vec<String>>) -> Result<Vec<String>, ApiE
         })?,
         _ => entrypoint,
     };
+    check(&words).map_err(invalid)?;
+    Ok(words)
+}
+
+/// Whether these words can be a command; otherwise what is wrong.
+pub(crate) fn check(words: &[String]) -> Result<(), &'static str> {
     if words.first().is_none_or(|program| program.trim().is_empty()) {
-        return Err(invalid("the first element of entrypoint must name a program"));
+        return Err("the first element of entrypoint must name a program");
     }
     if words.iter().any(|word| word.contains('\0')) {
-        return Err(invalid("entrypoint must not contain NUL characters"));
+        return Err("entrypoint must not contain NUL characters");
     }
     let total: usize = words.iter().map(|word| word.len() + 1).sum();
     if total > MAX_ARGUMENTS || words.iter().any(|word| word.len() > MAX_ARGUMENT) {
-        return Err(invalid("entrypoint is longer than the kernel takes"));
+        return Err("entrypoint is longer than the kernel takes");
     }
-    Ok(words)
+    Ok(())
 }
 
 fn invalid(message: &str) -> ApiError {

@@ -4,6 +4,7 @@ use std::{fmt, future::poll_fn, pin::Pin, sync::Arc, time::Duration};
 
 use osb_api::SandboxId;
 use osb_core::{Goal, RuntimeError};
+use osb_image::RemoteError;
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 use tokio_util::task::TaskTracker;
 
@@ -15,6 +16,8 @@ use crate::{
 /// Why there is no new sandbox.
 #[derive(Debug)]
 pub(crate) enum NotCreated {
+    /// There is no image for it.
+    Image(Arc<RemoteError>),
     Runtime(RuntimeError),
     /// It came up and ended at once; the text says how.
     Ended(String),

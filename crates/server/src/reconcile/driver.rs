@@ -2,6 +2,7 @@ use std::{sync::Arc, time::Duration};
 
 use osb_api::SandboxId;
 use osb_core::{Chain, Goal, ObservedState, Phase, Reason, RuntimeError, Status, Step, plan};
+use osb_registry::Login;
 use tokio::{sync::watch, time::Instant};
 use tracing::Instrument;
 
@@ -18,11 +19,15 @@ const LONGEST_SLEEP: Duration = Duration::from_hours(1);
 
 /// Brings one sandbox to what was asked for, and keeps it there until it is gone.
 pub(super) struct Driver {
-    shared: Arc<Shared>,
-    id: SandboxId,
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: SandboxId,
     sighting: Arc<watch::Sender<Sighting>>,
     /// The creator that waits for an answer.
-    birth: Option<Birth>,
+    pub(super) birth: Option<Birth>,
+    /// What the creator gave for the registry of the image. It is written down nowhere.
+    pub(super) login: Option<Login>,
+    /// Whether an earlier server was asked for the sandbox.
+    pub(super) is_adopted: bool,
     /// Why that creator will get no sandbox, once everything is cleaned up.
     stillborn: Option<NotCreated>,
     failures: u32,
@@ -31,7 +36,7 @@ pub(super) struct Driver {
 }
 
 /// Why the rest of a plan is not carried out.
-enum Setback {
+pub(super) enum Setback {
     /// The record is deleted; the driver's work is over.
     Forgotten,
     /// The plan is outdated.
@@ -42,18 +47,28 @@ enum Setback {
     Unwritten(StoreError),
 }
 
-type StepResult = Result<(), Setback>;
-type Records = watch::Receiver<Arc<Record>>;
+pub(super) type StepResult = Result<(), Setback>;
+pub(super) type Records = watch::Receiver<Arc<Record>>;
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>, id: SandboxId, first: Sighting) -> Self {
         let sighting = shared.sightings.add(id, first);
-        Self { shared, id, sighting, birth: None, stillborn: None, failures: 0, attended: false }
+        Self {
+            shared,
+            id,
+            sighting,
+            birth: None,
+            login: None,
+            is_adopted: false,
+            stillborn: None,
+            failures: 0,
+            attended: false,
+        }
     }
 
     /// Drives a new sandbox. Nothing is written down before it is up: after a crash until then it is
     /// one that nobody knows, and is removed.
-    pub(super) async fn bear(mut self, record: Record, birth: Birth) {
+    pub(super) async fn bear(mut self, record: Record, login: Option<Login>, birth: Birth) {
         let span = tracing::info_span!("sandbox", sandbox_id = %self.id);
         async {
             if birth.is_abandoned() {
@@ -61,7 +76,7 @@ impl Driver {
                 return;
             }
             self.shared.store.introduce(record);
-            self.birth = Some(birth);
+            (self.birth, self.login) = (Some(birth), login);
             self.drive().await;
         }
         .instrument(span)
@@ -71,6 +86,7 @@ impl Driver {
     /// Drives a sandbox that an earlier server made.
     pub(super) async fn adopt(mut self) {
         let span = tracing::info_span!("sandbox", sandbox_id = %self.id);
+        self.is_adopted = true;
         self.drive().instrument(span).await;
     }
 
@@ -86,7 +102,7 @@ impl Driver {
                     self.leave();
                 }
                 let result = if !steps.is_empty() {
-                    self.apply_all(steps, &record, &mut records).await
+                    self.apply_all(steps, &mut records).await
                 } else if up && !self.attended {
                     self.attend().await
                 } else {
@@ -110,24 +126,19 @@ impl Driver {
         self.answer_stillborn();
     }
 
-    async fn apply_all(
-        &mut self,
-        steps: Vec<Step>,
-        record: &Record,
-        records: &mut Records,
-    ) -> StepResult {
+    async fn apply_all(&mut self, steps: Vec<Step>, records: &mut Records) -> StepResult {
         for step in steps {
             let span = tracing::debug_span!("step", step = step_name(&step));
-            self.apply(step, record, records).instrument(span).await?;
+            self.apply(step, records).instrument(span).await?;
             self.failures = 0;
         }
         Ok(())
     }
 
-    async fn apply(&mut self, step: Step, record: &Record, records: &mut Records) -> StepResult {
+    async fn apply(&mut self, step: Step, records: &mut Records) -> StepResult {
         match step {
             Step::Record(status) => self.note(status).await,
-            Step::Ensure => self.ensure(record, records).await,
+            Step::Ensure => self.ensure(records).await,
             Step::Pause => self.pause().await,
             Step::Resume => self.resume().await,
             Step::Remove => self.remove().await,
@@ -142,48 +153,34 @@ impl Driver {
         }
     }
 
-    async fn note(&self, status: Status) -> StepResult {
+    pub(super) async fn note(&self, status: Status) -> StepResult {
         let Status { phase, reason, message, .. } = &status;
         tracing::info!(phase = %phase, reason = reason.as_str(), "{message}");
         self.write(move |record| {
             // The creator is about to see this.
-            record.announced |= !matches!(status.phase, Phase::Pending | Phase::Stopping);
+            let is_told = !matches!(status.phase, Phase::Pending | Phase::Stopping);
+            record.announced |= is_told && record.is_clients();
             record.desired.status = status;
         })
         .await
     }
 
-    async fn ensure(&mut self, record: &Record, records: &mut Records) -> StepResult {
+    async fn ensure(&mut self, records: &mut Records) -> StepResult {
+        // Held until the runtime has it in use.
+        let _image = self.find_image(records).await?;
+        let record = Arc::clone(&records.borrow());
         let shared = Arc::clone(&self.shared);
         let busy = Busy::new(&self.sighting);
         // Whatever becomes of the call, there is something to remove now.
         busy.becomes(Some(ObservedState::Starting));
         let ensure = shared.runtime.ensure(&record.desired.spec);
-        tokio::pin!(ensure);
-        let result = loop {
-            let deadline = self.birth.as_ref().map(Birth::deadline);
-            if self.is_expired(&records.borrow()) {
-                return Err(Setback::Outdated);
-            }
-            let expiry = self.expiry(&records.borrow());
-            tokio::select! {
-                result = &mut ensure => break result,
-                () = removal_asked(records) => return Err(Setback::Outdated),
-                () = until(expiry) => {}
-                () = abandoned(self.birth.as_mut()) => return self.withdraw().await,
-                () = shared.stop.cancelled() => return Err(Setback::Outdated),
-                () = until(deadline) => self.announce_pending().await?,
-            }
-        };
+        let result = self.unless_unwanted(records, ensure).await?;
         match result {
             Ok(observed) => {
                 busy.becomes(Some(observed.state));
                 Ok(())
             }
-            Err(error) if self.birth.is_some() => {
-                self.stillborn = Some(NotCreated::Runtime(error));
-                self.write(give_up).await
-            }
+            Err(error) if self.birth.is_some() => self.give_up(NotCreated::Runtime(error)).await,
             Err(error @ RuntimeError::Busy(_)) => {
                 tracing::warn!(error = %Chain(&error), "the sandbox has to wait");
                 busy.becomes(None);
@@ -203,6 +200,42 @@ impl Driver {
         }
     }
 
+    /// Waits for something that takes long, as long as the sandbox is wanted. A creator whose
+    /// patience ends before that is answered meanwhile.
+    pub(super) async fn unless_unwanted<T>(
+        &mut self,
+        records: &mut Records,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Setback> {
+        let stop = self.shared.stop.clone();
+        tokio::pin!(work);
+        loop {
+            let deadline = self.birth.as_ref().map(Birth::deadline);
+            let record = Arc::clone(&records.borrow_and_update());
+            if record.desired.goal == Goal::Removed || self.is_expired(&record) {
+                return Err(Setback::Outdated);
+            }
+            let expiry = self.expiry(&record);
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                changed = records.changed() => changed.map_err(|_| Setback::Outdated)?,
+                () = until(expiry) => {}
+                () = abandoned(self.birth.as_mut()) => {
+                    self.withdraw().await?;
+                    return Err(Setback::Outdated);
+                }
+                () = stop.cancelled() => return Err(Setback::Outdated),
+                () = until(deadline) => self.announce_pending().await?,
+            }
+        }
+    }
+
+    /// The creator will get no sandbox, and is told once everything is cleaned up.
+    pub(super) async fn give_up(&mut self, why: NotCreated) -> StepResult {
+        self.stillborn = Some(why);
+        self.write(remove_it).await
+    }
+
     /// Lets what the sandbox sends be answered.
     async fn attend(&mut self) -> StepResult {
         match self.shared.attend(self.id).await {
@@ -211,10 +244,7 @@ impl Driver {
                 self.failures = 0;
                 Ok(())
             }
-            Err(error) if self.birth.is_some() => {
-                self.stillborn = Some(NotCreated::Runtime(error));
-                self.write(give_up).await
-            }
+            Err(error) if self.birth.is_some() => self.give_up(NotCreated::Runtime(error)).await,
             Err(error) => {
                 tracing::error!(
                     error = %Chain(&error),
@@ -304,8 +334,8 @@ impl Driver {
         sightings: &mut watch::Receiver<Sighting>,
     ) -> StepResult {
         if self.birth.is_some() && record.phase() == Phase::Failed {
-            self.stillborn = Some(NotCreated::Ended(record.desired.status.message.clone()));
-            return self.write(give_up).await;
+            let how = record.desired.status.message.clone();
+            return self.give_up(NotCreated::Ended(how)).await;
         }
         if self.birth.is_some() && record.phase() != Phase::Pending {
             self.announce(Arc::clone(record)).await?;
@@ -330,7 +360,7 @@ impl Driver {
     }
 
     async fn announce_pending(&mut self) -> StepResult {
-        self.write(|record| record.announced = true).await?;
+        self.write(|record| record.announced = record.is_clients()).await?;
         match self.shared.store.index().get(self.id) {
             Some(record) => self.announce(record).await,
             None => Err(Setback::Forgotten),
@@ -340,7 +370,7 @@ impl Driver {
     async fn withdraw(&mut self) -> StepResult {
         tracing::info!("the client went away before it had an answer: the sandbox is removed");
         self.birth = None;
-        self.write(give_up).await?;
+        self.write(remove_it).await?;
         Err(Setback::Outdated)
     }
 
@@ -386,7 +416,10 @@ impl Driver {
         Some(Instant::now() + left.min(LONGEST_SLEEP))
     }
 
-    async fn write(&self, change: impl FnOnce(&mut Record) + Send + 'static) -> StepResult {
+    pub(super) async fn write(
+        &self,
+        change: impl FnOnce(&mut Record) + Send + 'static,
+    ) -> StepResult {
         let change = move |record: &mut Record| {
             change(record);
             Ok::<(), std::convert::Infallible>(())
@@ -413,12 +446,8 @@ fn unwritten(error: StoreError) -> Setback {
     Setback::Unwritten(error)
 }
 
-fn give_up(record: &mut Record) {
+fn remove_it(record: &mut Record) {
     record.desired.goal = Goal::Removed;
-}
-
-async fn removal_asked(records: &mut Records) {
-    drop(records.wait_for(|record| record.desired.goal == Goal::Removed).await);
 }
 
 async fn until(moment: Option<Instant>) {

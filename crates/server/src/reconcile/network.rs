@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    io,
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
@@ -10,12 +11,14 @@ use osb_api::{
     lifecycle::{NetworkAction, NetworkPolicy, NetworkRule},
 };
 use osb_core::{Chain, RuntimeError};
-use osb_egress::{Egress, Operator, Policy, PolicyError, Reach, Verdict, vault::Vaults};
+use osb_egress::{
+    Egress, FetchError, Operator, Policy, PolicyError, Reach, Verdict, vault::Vaults,
+};
 
 use super::{Reconciler, Shared};
 use crate::{
     audit::Auditor,
-    record::Record,
+    record::{Purpose, Record},
     store::{StoreError, Unchanged},
 };
 
@@ -62,6 +65,9 @@ impl Shared {
 
     /// The policy of a sandbox. One that cannot be understood any more allows nothing.
     pub(super) fn policy(&self, record: &Record) -> Policy {
+        if record.purpose == Purpose::SealedStep {
+            return Policy::closed(&Operator::default());
+        }
         let operator = &self.outbound.operator;
         let Some(wire) = &record.policy else { return Policy::open(operator) };
         Policy::compile(wire, operator).unwrap_or_else(|error| {
@@ -99,6 +105,25 @@ impl Reconciler {
             }),
             egress: Vec::new(),
         }
+    }
+
+    /// Fetches a file as a sandbox could that has this policy, and gives it to `keep` as it comes.
+    pub(crate) async fn fetch(
+        &self,
+        policy: Option<&NetworkPolicy>,
+        url: &str,
+        keep: &mut (dyn FnMut(&[u8]) -> io::Result<()> + Send),
+    ) -> Result<(), FetchError> {
+        let Outbound { egress, operator, audit, .. } = &self.0.outbound;
+        let policy = match policy {
+            Some(wire) => Policy::compile(wire, operator)
+                .map_err(|error| FetchError::Address(error.to_string()))?,
+            None => Policy::open(operator),
+        };
+        let id = SandboxId::random();
+        let fetched = egress.fetch(id, Arc::new(policy), url, keep).await;
+        audit.finish(id);
+        fetched
     }
 
     /// The rules that the operator gives all sandboxes. They are asked before a policy's.

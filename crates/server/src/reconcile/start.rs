@@ -3,8 +3,11 @@ use std::{collections::HashMap, sync::Arc};
 use osb_core::{Clock, Goal, ObservedState, Phase, Runtime, RuntimeError};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Driver, Outbound, Reconciler, Shared, Sighting, Sightings, snapshots, watch};
-use crate::store::{Store, StoreError, Unchanged};
+use super::{Driver, Outbound, Reconciler, Shared, Sighting, Sightings, images, snapshots, watch};
+use crate::{
+    library::Library,
+    store::{Store, StoreError, Unchanged},
+};
 
 /// Why the world could not be taken over.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +30,7 @@ impl Reconciler {
         store: Arc<Store>,
         clock: Arc<dyn Clock>,
         outbound: Outbound,
+        library: Option<Arc<Library>>,
     ) -> Result<Self, StartupError> {
         let shared = Arc::new(Shared {
             runtime,
@@ -34,6 +38,7 @@ impl Reconciler {
             clock,
             sightings: Sightings::default(),
             outbound,
+            library,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
@@ -44,6 +49,7 @@ impl Reconciler {
         snapshots::recover(&shared).await?;
         let mut world: HashMap<_, _> = list.into_iter().map(|seen| (seen.id, seen)).collect();
         shared.tasks.spawn(watch::pump(Arc::clone(&shared), news));
+        shared.tasks.spawn(images::tidy(Arc::clone(&shared)));
         for record in shared.store.index().newest_first(|_| true) {
             let id = record.id();
             let mut seen = world.remove(&id);

@@ -6,9 +6,9 @@ use axum::{
     Json as JsonBody,
     extract::{RawQuery, State},
 };
-use http::{HeaderMap, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use osb_api::{
-    codes,
+    codes, headers,
     lifecycle::{Endpoint, EndpointQuery},
     ports,
 };
@@ -31,8 +31,8 @@ pub(super) async fn get(
     Id(id): Id,
     uri: Uri,
     RawQuery(raw): RawQuery,
-    headers: HeaderMap,
-) -> Result<JsonBody<Endpoint>, ApiError> {
+    sent: HeaderMap,
+) -> Result<(HeaderMap, JsonBody<Endpoint>), ApiError> {
     let port = port(uri.path().rsplit('/').next().unwrap_or_default())?;
     let query = parse(raw.as_deref().unwrap_or_default())?;
     let record = app.record(id)?;
@@ -43,13 +43,22 @@ pub(super) async fn get(
             ApiError::unsupported("signed endpoints are not supported yet: leave expires out")
         });
     }
-    let host = host(&app, &headers);
+    let host = host(&app, &sent);
     let mount = place::mount(uri.path());
     let tokens = tokens(&record, port);
-    Ok(JsonBody(Endpoint {
+    let endpoint = Endpoint {
         endpoint: format!("{host}{mount}/sandboxes/{id}/proxy/{port}"),
         headers: (!tokens.is_empty()).then_some(tokens),
-    }))
+    };
+    Ok((origin(&record), JsonBody(endpoint)))
+}
+
+/// Clients ask for the policy of a sandbox from a template by its id, in place of its port.
+fn origin(record: &Record) -> HeaderMap {
+    let said = record
+        .template
+        .map(|_| (HeaderName::from_static(headers::ORIGIN), HeaderValue::from_static("template")));
+    said.into_iter().collect()
 }
 
 /// A port that can be called.

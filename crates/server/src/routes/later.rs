@@ -14,8 +14,6 @@ pub(super) fn routes(mount: &str) -> Router<App> {
         .route(&at("/sandboxes/{id}/diagnostics/summary"), get(diagnostics))
         .route(&at("/pools"), get(pools).post(pools))
         .route(&at("/pools/{name}"), get(pools).put(pools).delete(pools))
-        .route(&at("/templates"), get(templates).post(templates))
-        .route(&at("/templates/{id}"), get(templates).delete(templates))
 }
 
 async fn diagnostics() -> ApiError {
@@ -29,12 +27,5 @@ async fn pools() -> ApiError {
     ApiError::not_implemented(
         codes::POOL_NOT_SUPPORTED,
         "this server does not serve pools: its operator configures them",
-    )
-}
-
-async fn templates() -> ApiError {
-    ApiError::not_implemented(
-        codes::TEMPLATE_NOT_SUPPORTED,
-        "this server does not have templates yet",
     )
 }

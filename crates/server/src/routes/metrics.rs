@@ -2,8 +2,12 @@
 
 mod audit;
 mod egress;
+mod images;
 
-use std::fmt::{self, Write as _};
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
 
 use axum::{extract::State, response::IntoResponse};
 use http::header;
@@ -35,7 +39,8 @@ pub(super) async fn show(State(app): State<App>) -> impl IntoResponse {
     }
     let text = text(&counts, &app.reconciler.pools(), &app.reconciler.stages())
         .and_then(|text| egress::add(text, &app.reconciler.egress().counts()))
-        .and_then(|text| audit::add(text, app.audit.counts()));
+        .and_then(|text| audit::add(text, app.audit.counts()))
+        .and_then(|text| images::add(text, app.reconciler.library().map(Arc::as_ref)));
     ([(header::CONTENT_TYPE, FORMAT)], text.expect("invariant: a string takes any text"))
 }
 

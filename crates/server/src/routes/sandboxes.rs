@@ -15,7 +15,7 @@ use osb_core::Goal;
 
 pub(super) use self::{
     change::{metadata, renew},
-    list::list,
+    list::{labels, list},
     pause::{pause, resume},
     usage::usage,
 };
@@ -36,9 +36,10 @@ pub(super) async fn create(
     uri: Uri,
     Json(request): Json<CreateSandboxRequest>,
 ) -> Result<(StatusCode, [(HeaderName, String); 1], JsonBody<CreateSandboxResponse>), ApiError> {
-    let (snapshots, now) = (app.store.snapshots(), app.clock.now());
-    let record = admission::admit(request, app.limits, snapshots, &app.reconciler, now)?;
-    let record = app.reconciler.create(record, app.patience).wait().await?;
+    let login = admission::login(request.image.as_ref(), &app.reconciler)?;
+    let record =
+        admission::admit(request, app.limits, &app.store, &app.reconciler, app.clock.now())?;
+    let record = app.reconciler.create(record, login, app.patience).wait().await?;
     let location = format!("{}/sandboxes/{}", place::mount(uri.path()), record.id());
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], JsonBody(view::created(&record))))
 }

@@ -53,6 +53,8 @@ pub(super) async fn create(
         sandbox: id,
         name,
         image: source.desired.spec.image.clone(),
+        image_digest: source.desired.spec.image_digest.clone(),
+        template: None,
         state: SnapshotState::Creating,
         reason: "snapshot_accepted".to_owned(),
         message: "the files are being kept".to_owned(),
@@ -91,7 +93,8 @@ pub(super) async fn list(
     RawQuery(raw): RawQuery,
 ) -> Result<JsonBody<ListSnapshotsResponse>, ApiError> {
     let query = parse(raw.as_deref().unwrap_or_default())?;
-    let records = app.store.snapshots().newest_first(|record| matches(record, &query));
+    let records =
+        app.store.snapshots().newest_first(|record| record.is_clients() && matches(record, &query));
     let (page, pagination) = page::cut(&records, query.page, query.page_size);
     let items = page.iter().map(|record| view::snapshot(record)).collect();
     Ok(JsonBody(ListSnapshotsResponse { items, pagination }))
@@ -125,7 +128,8 @@ pub(super) async fn get(
     State(app): State<App>,
     Snapshotted(id): Snapshotted,
 ) -> Result<JsonBody<Snapshot>, ApiError> {
-    let record = app.store.snapshots().get(id).ok_or_else(|| ApiError::no_snapshot(id))?;
+    let record = app.store.snapshots().get(id).filter(|record| record.is_clients());
+    let record = record.ok_or_else(|| ApiError::no_snapshot(id))?;
     Ok(JsonBody(view::snapshot(&record)))
 }
 
@@ -136,6 +140,9 @@ pub(super) async fn delete(
 ) -> Result<StatusCode, ApiError> {
     let now = app.clock.now();
     let marked = app.store.update(id, move |record: &mut SnapshotRecord| {
+        if !record.is_clients() {
+            return Err(ApiError::no_snapshot(id));
+        }
         if record.state == SnapshotState::Creating {
             return Err(ApiError::conflict(
                 codes::SNAPSHOT_INVALID_STATE,

@@ -1,12 +1,12 @@
-//! What the store keeps: sandboxes and snapshots.
+//! What the store keeps: sandboxes, snapshots and templates.
 
 use std::{fmt, hash::Hash};
 
 use jiff::Timestamp;
-use osb_api::{SandboxId, SnapshotId};
+use osb_api::{SandboxId, SnapshotId, TemplateId};
 
 use super::writer::{Edit, Job};
-use crate::{record::Record, snapshot_record::SnapshotRecord};
+use crate::{record::Record, snapshot_record::SnapshotRecord, template_record::TemplateRecord};
 
 /// Something that has a row of its own.
 pub(crate) trait Entity: fmt::Debug + Clone + Send + Sync + 'static {
@@ -62,4 +62,24 @@ impl Entity for SnapshotRecord {
 
 impl Key for SnapshotId {
     type Of = SnapshotRecord;
+}
+
+impl Entity for TemplateRecord {
+    type Key = TemplateId;
+
+    fn key(&self) -> TemplateId {
+        self.id
+    }
+
+    fn created_at(&self) -> Timestamp {
+        self.created_at
+    }
+
+    fn job(edit: Edit<Self>) -> Job {
+        Job::Template(edit)
+    }
+}
+
+impl Key for TemplateId {
+    type Of = TemplateRecord;
 }

@@ -11,6 +11,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0003_policies.sql"),
     include_str!("../../migrations/0004_credential_proxy.sql"),
     include_str!("../../migrations/0005_vault_terms.sql"),
+    include_str!("../../migrations/0006_image_digests.sql"),
+    include_str!("../../migrations/0007_templates.sql"),
 ];
 
 /// Brings the schema up to date.

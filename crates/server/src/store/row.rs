@@ -8,7 +8,7 @@ use osb_core::{Desired, Goal, Token};
 use rusqlite::{Connection, Row, Transaction, params};
 
 use super::StoreError;
-use crate::record::Record;
+use crate::record::{Purpose, Record};
 
 pub(super) fn load(connection: &Connection) -> Result<Vec<Record>, StoreError> {
     let failed = |source| StoreError::Read(Arc::new(source));
@@ -16,7 +16,7 @@ pub(super) fn load(connection: &Connection) -> Result<Vec<Record>, StoreError> {
         .prepare(
             "SELECT id, spec, goal, status, expires_at, created_at, metadata, extensions, platform,
                     egress_token, secure_access, announced, policy, credential_proxy,
-                    vault_terms
+                    vault_terms, template_id
              FROM sandboxes",
         )
         .map_err(failed)?;
@@ -64,6 +64,8 @@ fn read(row: &Row<'_>) -> Result<Record, Box<dyn Error + Send + Sync>> {
             .map(|json| serde_json::from_str(&json))
             .transpose()?
             .unwrap_or_default(),
+        template: row.get::<_, Option<String>>(15)?.map(|id| id.parse()).transpose()?,
+        purpose: Purpose::default(),
         requests: 0,
         failed_removals: 0,
     })
@@ -76,10 +78,11 @@ pub(super) fn write(
     let mut statement = transaction.prepare_cached(
         "INSERT INTO sandboxes (id, spec, goal, status, expires_at, created_at, metadata,
                                 extensions, platform, egress_token, secure_access, announced,
-                                policy, credential_proxy, vault_terms)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+                                policy, credential_proxy, vault_terms, template_id)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
          ON CONFLICT (id) DO UPDATE SET
-             goal = excluded.goal, status = excluded.status, expires_at = excluded.expires_at,
+             spec = excluded.spec, goal = excluded.goal, status = excluded.status,
+             expires_at = excluded.expires_at,
              metadata = excluded.metadata, announced = excluded.announced,
              policy = excluded.policy",
     )?;
@@ -101,6 +104,7 @@ pub(super) fn write(
         policy,
         record.credential_proxy,
         serde_json::to_string(&record.vault_terms)?,
+        record.template.map(|id| id.to_string()),
     ])?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::{error::Error, sync::Arc};
 
 use jiff::Timestamp;
 use osb_api::SnapshotId;
-use osb_core::ImageName;
+use osb_core::{ImageDigest, ImageName};
 use rusqlite::{Connection, Row, Transaction, params};
 
 use super::StoreError;
@@ -14,7 +14,8 @@ pub(super) fn load(connection: &Connection) -> Result<Vec<SnapshotRecord>, Store
     let failed = |source| StoreError::Read(Arc::new(source));
     let mut statement = connection
         .prepare(
-            "SELECT id, sandbox_id, name, image, state, reason, message, since, created_at, bytes
+            "SELECT id, sandbox_id, name, image, state, reason, message, since, created_at, bytes,
+                    image_digest, template_id
              FROM snapshots",
         )
         .map_err(failed)?;
@@ -46,6 +47,8 @@ fn read(row: &Row<'_>) -> Result<SnapshotRecord, Box<dyn Error + Send + Sync>> {
         since: time(7)?,
         created_at: time(8)?,
         bytes: row.get::<_, Option<i64>>(9)?.map(u64::try_from).transpose()?,
+        image_digest: row.get::<_, Option<String>>(10)?.map(ImageDigest::new),
+        template: row.get::<_, Option<String>>(11)?.map(|id| id.parse()).transpose()?,
     })
 }
 
@@ -55,8 +58,8 @@ pub(super) fn write(
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut statement = transaction.prepare_cached(
         "INSERT INTO snapshots (id, sandbox_id, name, image, state, reason, message, since,
-                                created_at, bytes)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+                                created_at, bytes, image_digest, template_id)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
          ON CONFLICT (id) DO UPDATE SET
              state = excluded.state, reason = excluded.reason, message = excluded.message,
              since = excluded.since, bytes = excluded.bytes",
@@ -72,6 +75,8 @@ pub(super) fn write(
         record.since.as_microsecond(),
         record.created_at.as_microsecond(),
         record.bytes.map(i64::try_from).transpose()?,
+        record.image_digest.as_ref().map(ImageDigest::as_str),
+        record.template.map(|id| id.to_string()),
     ])?;
     Ok(())
 }

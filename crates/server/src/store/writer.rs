@@ -14,8 +14,8 @@ use std::{
 use rusqlite::{Connection, Transaction};
 use tokio::sync::oneshot;
 
-use super::{Entity, Index, StoreError, migrations, row, snapshot_row};
-use crate::{record::Record, snapshot_record::SnapshotRecord};
+use super::{Entity, Index, StoreError, migrations, row, snapshot_row, template_row};
+use crate::{record::Record, snapshot_record::SnapshotRecord, template_record::TemplateRecord};
 
 /// How many jobs share one commit at most.
 const BATCH: usize = 256;
@@ -33,15 +33,17 @@ pub(super) type Change<E> = Box<dyn FnOnce(Option<&E>) -> Option<Arc<E>> + Send>
 pub(crate) enum Job {
     Sandbox(Edit<Record>),
     Snapshot(Edit<SnapshotRecord>),
+    Template(Edit<TemplateRecord>),
     /// Something was written by somebody else than the thread.
     Behind,
     Close,
 }
 
-/// A change; to retract leaves the database as it is.
+/// A change; to remark and to retract leaves the database as it is.
 pub(crate) enum Edit<E: Entity> {
     Insert { record: Box<E>, done: Done },
     Update { id: E::Key, change: Change<E>, done: Done },
+    Remark { id: E::Key, change: Change<E>, done: Done },
     Forget { id: E::Key, done: Done },
     Retract { id: E::Key, done: Done },
 }
@@ -50,21 +52,24 @@ pub(crate) enum Edit<E: Entity> {
 #[derive(Debug)]
 pub(super) struct Writer {
     connection: Connection,
-    sandboxes: Index<Record>,
-    snapshots: Index<SnapshotRecord>,
+    shown: Shown,
     /// How many commits are in the log since it was merged.
     unmerged: u32,
+}
+
+/// What readers see, by kind.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shown {
+    pub(super) sandboxes: Index<Record>,
+    pub(super) snapshots: Index<SnapshotRecord>,
+    pub(super) templates: Index<TemplateRecord>,
 }
 
 /// Where the writer is, for one at a time; nobody is there once the store is closed.
 pub(super) type Desk = Mutex<Option<Writer>>;
 
 impl Writer {
-    pub(super) fn open(
-        path: &Path,
-        sandboxes: Index<Record>,
-        snapshots: Index<SnapshotRecord>,
-    ) -> Result<Self, StoreError> {
+    pub(super) fn open(path: &Path, shown: Shown) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Open {
             path: path.display().to_string(),
             source: Arc::new(source),
@@ -83,12 +88,16 @@ impl Writer {
             .map_err(failed)?;
         migrations::migrate(&mut connection)?;
         for record in row::load(&connection)? {
-            sandboxes.put(Arc::new(record));
+            shown.sandboxes.put(Arc::new(record));
         }
         for record in snapshot_row::load(&connection)? {
-            snapshots.put(Arc::new(record));
+            shown.snapshots.put(Arc::new(record));
         }
-        Ok(Self { connection, sandboxes, snapshots, unmerged: 0 })
+        for record in template_row::load(&connection)? {
+            shown.templates.put(Arc::new(record));
+        }
+        begin_log(&connection).map_err(failed)?;
+        Ok(Self { connection, shown, unmerged: 0 })
     }
 
     /// The thread that makes the changes which others could not make at once, until it is told to
@@ -145,8 +154,8 @@ impl Writer {
     }
 
     fn finish(&mut self, batch: Batch) {
-        let Batch { sandboxes, snapshots, done } = batch;
-        let outcome = self.commit(sandboxes, snapshots);
+        let Batch { changes, done } = batch;
+        let outcome = self.commit(changes);
         for waiting in done {
             // Who went away does not care.
             waiting.send(outcome.clone()).ok();
@@ -154,8 +163,8 @@ impl Writer {
     }
 
     fn checkpoint(&mut self) {
-        let done = self.connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE);");
-        match done {
+        let merged = self.connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE);");
+        match merged.and_then(|()| begin_log(&self.connection)) {
             Ok(()) => self.unmerged = 0,
             Err(error) => {
                 tracing::warn!(%error, "the database's log could not be merged; it is tried again");
@@ -166,8 +175,9 @@ impl Writer {
     /// Adds a job to the batch. Whether there may be further ones.
     fn take(&self, job: Job, batch: &mut Batch) -> bool {
         let done = match job {
-            Job::Sandbox(edit) => batch.sandboxes.take(edit, &self.sandboxes),
-            Job::Snapshot(edit) => batch.snapshots.take(edit, &self.snapshots),
+            Job::Sandbox(edit) => batch.changes.sandboxes.take(edit, &self.shown.sandboxes),
+            Job::Snapshot(edit) => batch.changes.snapshots.take(edit, &self.shown.snapshots),
+            Job::Template(edit) => batch.changes.templates.take(edit, &self.shown.templates),
             Job::Behind => return true,
             Job::Close => return false,
         };
@@ -175,25 +185,30 @@ impl Writer {
         true
     }
 
-    fn commit(
-        &mut self,
-        sandboxes: Changed<Record>,
-        snapshots: Changed<SnapshotRecord>,
-    ) -> Result<(), StoreError> {
-        if sandboxes.0.is_empty() && snapshots.0.is_empty() {
+    fn commit(&mut self, changes: Changes) -> Result<(), StoreError> {
+        if changes.is_empty() {
             return Ok(());
         }
         self.unmerged = self.unmerged.saturating_add(1);
-        write_all(&mut self.connection, &sandboxes, &snapshots).map_err(|source| {
+        write_all(&mut self.connection, &changes).map_err(|source| {
             StoreError::Write(match source.downcast() {
                 Ok(source) => Arc::from(source),
                 Err(source) => Arc::new(rusqlite::Error::ToSqlConversionFailure(source)),
             })
         })?;
-        sandboxes.show(&self.sandboxes);
-        snapshots.show(&self.snapshots);
+        let Changes { sandboxes, snapshots, templates } = changes;
+        sandboxes.show(&self.shown.sandboxes);
+        snapshots.show(&self.shown.snapshots);
+        templates.show(&self.shown.templates);
         Ok(())
     }
+}
+
+/// Commits something that says nothing new. The first commit after the log was merged waits for the
+/// disk: better this one than somebody's.
+fn begin_log(connection: &Connection) -> rusqlite::Result<()> {
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    connection.pragma_update(None, "user_version", version)
 }
 
 fn lock(desk: &Desk) -> MutexGuard<'_, Option<Writer>> {
@@ -203,9 +218,22 @@ fn lock(desk: &Desk) -> MutexGuard<'_, Option<Writer>> {
 /// Jobs that are committed together.
 #[derive(Default)]
 struct Batch {
+    changes: Changes,
+    done: Vec<Done>,
+}
+
+/// What a commit changes, by kind.
+#[derive(Default)]
+struct Changes {
     sandboxes: Changed<Record>,
     snapshots: Changed<SnapshotRecord>,
-    done: Vec<Done>,
+    templates: Changed<TemplateRecord>,
+}
+
+impl Changes {
+    fn is_empty(&self) -> bool {
+        self.sandboxes.0.is_empty() && self.snapshots.0.is_empty() && self.templates.0.is_empty()
+    }
 }
 
 /// The newest versions of what was changed; none if it was deleted.
@@ -235,6 +263,23 @@ impl<E: Entity> Changed<E> {
                 }
                 done
             }
+            Edit::Remark { id, change, done } => {
+                match self.0.get_mut(&id) {
+                    // What is about to be written takes it along.
+                    Some(Some(pending)) => {
+                        if let Some(next) = change(Some(pending)) {
+                            *pending = next;
+                        }
+                    }
+                    Some(None) => {}
+                    None => {
+                        if let Some(next) = change(index.get(id).as_deref()) {
+                            index.put(next);
+                        }
+                    }
+                }
+                done
+            }
             Edit::Forget { id, done } => {
                 self.0.insert(id, None);
                 done
@@ -259,14 +304,12 @@ impl<E: Entity> Changed<E> {
 
 type Written = Result<(), Box<dyn Error + Send + Sync>>;
 
-fn write_all(
-    connection: &mut Connection,
-    sandboxes: &Changed<Record>,
-    snapshots: &Changed<SnapshotRecord>,
-) -> Written {
+fn write_all(connection: &mut Connection, changes: &Changes) -> Written {
+    let Changes { sandboxes, snapshots, templates } = changes;
     let transaction = connection.transaction()?;
     write_changes(&transaction, sandboxes, row::write, row::delete)?;
     write_changes(&transaction, snapshots, snapshot_row::write, snapshot_row::delete)?;
+    write_changes(&transaction, templates, template_row::write, template_row::delete)?;
     transaction.commit()?;
     Ok(())
 }
@@ -290,4 +333,29 @@ fn write_changes<E: Entity>(
 /// of the file it finds.
 fn private_file(path: &Path) -> std::io::Result<()> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_the_disk_because_the_log_was_merged() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("test.db");
+        let mut writer = Writer::open(&path, Shown::default()).expect("a database");
+        // Each beginning of the log, which is when the disk is waited for, has another salt.
+        let salt = || {
+            let log = osb_sys::fs::read(directory.path().join("test.db-wal")).expect("a log");
+            log.get(16..24).expect("its head").to_vec()
+        };
+        let at_first = salt();
+        writer.connection.execute_batch("CREATE TABLE one (a)").expect("a commit");
+        assert_eq!(salt(), at_first);
+        writer.checkpoint();
+        let begun = salt();
+        assert_ne!(begun, at_first);
+        writer.connection.execute_batch("CREATE TABLE other (a)").expect("a commit");
+        assert_eq!(salt(), begun);
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Method;
 use http_body_util::Full;
 use osb_core::testkit::{FakeRuntime, TestClock};
-use osb_server::{ApiKeySource, AuthMode, Config, Overrides, RawConfig, Server};
+use osb_server::{ApiKeySource, AuthMode, Config, Overrides, RawConfig, Server, World as Driven};
 use serde_json::json;
 
 use crate::harness::{TestServer, World};
@@ -84,7 +84,6 @@ async fn routes_of_later_versions_say_so() {
     let server = TestServer::start().await;
     let id = server.create().await;
     for (method, path, code) in [
-        (Method::GET, "/v1/templates".to_owned(), "FSB::API_NOT_SUPPORTED"),
         (Method::POST, "/v1/pools".to_owned(), "KUBERNETES::POOL_NOT_SUPPORTED"),
         (Method::PUT, "/v1/pools/x".to_owned(), "KUBERNETES::POOL_NOT_SUPPORTED"),
         (
@@ -155,7 +154,9 @@ async fn the_key_is_made_at_the_first_start_and_kept() {
         let config = Config::new(RawConfig::default(), overrides).expect("a configuration");
         let listener = Server::listen(&config).await.expect("a free port");
         let (runtime, clock) = (Arc::new(FakeRuntime::new()), Arc::new(TestClock::default()));
-        Server::start(listener, config, runtime, clock).await.expect("a server")
+        Server::start(listener, config, Driven { runtime, images: None, clock })
+            .await
+            .expect("a server")
     };
     let server = start(AuthMode::Key).await;
     let path = dir.path().join("api-key");

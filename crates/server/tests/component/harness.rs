@@ -11,12 +11,14 @@ use osb_core::{
     Runtime,
     testkit::{FakeRuntime, TestClock},
 };
-use osb_server::{Config, KeyConfig, Overrides, RawConfig, Server};
+use osb_server::{Config, KeyConfig, Overrides, RawConfig, Server, World as Driven};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{net::TcpStream, sync::oneshot, task::JoinHandle};
 use tokio_util::task::TaskTracker;
+
+use crate::shelf::Shelf;
 
 pub(crate) const KEY: &str = "the-key-of-the-tests";
 
@@ -25,12 +27,14 @@ pub(crate) struct World {
     pub(crate) runtime: FakeRuntime,
     pub(crate) clock: TestClock,
     pub(crate) dir: TempDir,
+    /// The images, if the runtime leaves them to the server.
+    pub(crate) images: Option<Shelf>,
 }
 
 impl World {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        Self { runtime: FakeRuntime::new(), clock: TestClock::default(), dir }
+        Self { runtime: FakeRuntime::new(), clock: TestClock::default(), dir, images: None }
     }
 
     pub(crate) async fn serve(self) -> TestServer {
@@ -66,9 +70,10 @@ impl World {
         change(&mut config);
         let runtime: Arc<dyn Runtime> = Arc::new(self.runtime.clone());
         let listener = Server::listen(&config).await.expect("a free port");
-        let server = Server::start(listener, config, runtime, Arc::new(self.clock.clone()))
-            .await
-            .expect("a server that starts");
+        // As another process would: what an earlier server broke off does not concern this one.
+        let images = self.images.as_ref().map(|shelf| shelf.open(self.dir.path()));
+        let world = Driven { runtime, images, clock: Arc::new(self.clock.clone()) };
+        let server = Server::start(listener, config, world).await.expect("a server that starts");
         let address = server.address().to_string();
         let (stop, stopped) = oneshot::channel();
         let tasks = TaskTracker::new();
@@ -158,13 +163,17 @@ impl TestServer {
 
     /// Asks for a sandbox and does not wait.
     pub(crate) async fn begin_create(&self) -> Begun {
+        self.begin(minimal()).await
+    }
+
+    pub(crate) async fn begin(&self, body: Value) -> Begun {
         let stream = TcpStream::connect(&self.address).await.expect("a connection");
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.expect("a handshake");
         let request = self
             .request(Method::POST, "/v1/sandboxes")
             .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(minimal().to_string())))
+            .body(Full::new(Bytes::from(body.to_string())))
             .expect("a request");
         let tasks = TaskTracker::new();
         let connection = tasks.spawn(async {

@@ -2,16 +2,21 @@
 
 #![expect(clippy::indexing_slicing, reason = "a key that an answer lacks should fail the test")]
 
+mod builds;
 mod edges;
 mod endpoints;
 mod harness;
+mod images;
 mod life;
 mod list;
 mod outcomes;
 mod policies;
+mod pulls;
 mod refusals;
 mod restart;
+mod shelf;
 mod snapshots;
+mod templates;
 mod unwanted;
 mod vaults;
 mod volumes;

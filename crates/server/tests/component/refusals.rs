@@ -96,7 +96,6 @@ async fn what_is_not_supported_yet_is_said_and_not_ignored() {
         (json!({"volumes": [volume]}), "VOLUME::UNSUPPORTED_BACKEND"),
         (json!({"lifecycle": {"preStart": {"command": ["x"]}}}), "SANDBOX::API_NOT_SUPPORTED"),
         (json!({"lifecycle": {"prestart": {}}}), "SANDBOX::INVALID_PARAMETER"),
-        (json!({"templateId": "tpl-x"}), "FSB::API_NOT_SUPPORTED"),
         (json!({"extensions": {"poolRef": "*"}}), "SANDBOX::UNSUPPORTED_POOL_REF"),
         (
             json!({"extensions": {"access.renew.extend.seconds": "600"}}),

@@ -6,7 +6,7 @@ use osb_core::{
     Runtime,
     testkit::{Call, TestClock},
 };
-use osb_server::{Config, Overrides, RawConfig, Server, StartError};
+use osb_server::{Config, Overrides, RawConfig, Server, StartError, World as Driven};
 use serde_json::json;
 
 use crate::harness::{TestServer, World, wait_for, with};
@@ -126,7 +126,12 @@ async fn files_are_private_and_a_directory_has_one_server() {
     let config = Config::new(RawConfig::default(), overrides).expect("a configuration");
     let runtime: Arc<dyn Runtime> = Arc::new(server.world.runtime.clone());
     let listener = Server::listen(&config).await.expect("a free port");
-    let second = Server::start(listener, config, runtime, Arc::new(TestClock::default())).await;
+    let second = Server::start(
+        listener,
+        config,
+        Driven { runtime, images: None, clock: Arc::new(TestClock::default()) },
+    )
+    .await;
     assert!(matches!(second, Err(StartError::InUse(_))), "{second:?}");
 }
 

@@ -30,7 +30,10 @@ const TRIES: usize = 2;
 impl Tree {
     pub fn directory(&mut self, path: &[u8], attributes: Attributes) -> Result<(), UnpackError> {
         let existing = match self.place(path)? {
-            None => ROOT,
+            None => {
+                self.describes_root = true;
+                ROOT
+            }
             Some(place) => {
                 let inner = self.directories.inner(place.directory, &place.name);
                 let Some(inner) = inner else {

@@ -7,11 +7,18 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Tree, UnpackError, below::opaque_mark};
+use super::{Tree, UnpackError, below::opaque_mark, directories::ROOT};
 
 impl Tree {
     /// Ends the layer: nothing of the archive comes after it.
     pub fn finish(mut self) -> Result<(), UnpackError> {
+        if !self.describes_root {
+            let below = self.below.as_ref().ok_or(UnpackError::Early)?;
+            let attributes = below.attributes_of_root(self.owners)?;
+            if let Some(root) = self.directories.get_mut(ROOT) {
+                root.attributes = attributes;
+            }
+        }
         let present = self.directories.present();
         for number in &present {
             let Some(directory) = self.directories.get_mut(*number) else { continue };

@@ -8,7 +8,7 @@ fn tree() -> Option<(tempfile::TempDir, Tree)> {
     }
     let root = tempfile::tempdir_in("/var/tmp").unwrap();
     let foundation = Foundation::open(Vec::<PathBuf>::new()).unwrap();
-    let tree = Tree::begin(root.path(), foundation, IdBase(0), Rights::Root).unwrap();
+    let tree = Tree::begin(root.path(), Some(foundation), IdBase(0), Rights::Root).unwrap();
     Some((root, tree))
 }
 
@@ -43,7 +43,7 @@ fn the_files_belong_to_those_who_are_named_counted_from_the_first() {
     }
     let root = tempfile::tempdir_in("/var/tmp").unwrap();
     let foundation = Foundation::open(Vec::<PathBuf>::new()).unwrap();
-    let mut tree = Tree::begin(root.path(), foundation, IdBase(1000), Rights::User).unwrap();
+    let mut tree = Tree::begin(root.path(), Some(foundation), IdBase(1000), Rights::User).unwrap();
     let mut attributes = Attributes::new(Some(5), Some(6), 0o6711, Moment::default());
     let powers = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert!(attributes.extend(b"security.capability", &powers));

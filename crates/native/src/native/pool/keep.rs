@@ -2,6 +2,8 @@
 
 use std::{
     io,
+    os::fd::OwnedFd,
+    pin::pin,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -9,11 +11,18 @@ use std::{
 use osb_api::SandboxId;
 use osb_core::{ImageName, SandboxSpec, Token};
 use osb_sys::message;
-use tokio::time::Instant;
+use tokio::{
+    sync::{oneshot, watch},
+    time::Instant,
+};
 
-use super::{Warm, stock::Next};
+use super::{PoolConfig, Warm, stock::Next};
 use crate::{
-    native::{Inner, Native, make::ended},
+    native::{
+        Inner, Native, images,
+        make::{Up, attend, ended},
+        memory::Ear,
+    },
     sandbox::{Purpose, State},
 };
 
@@ -30,13 +39,20 @@ impl Native {
     /// Begins to keep the pools full, if there are any.
     pub(in super::super) fn keep_pools(&self) {
         if !self.inner.pools.is_empty() {
-            self.inner.pools.keeping.spawn(keep(Arc::downgrade(&self.inner)));
+            let (images, renamed) = (&self.inner.images, self.inner.images.renamed());
+            for PoolConfig { image, .. } in &self.inner.config.pools {
+                if images.find(image).is_err() {
+                    tracing::warn!(%image, "a pool waits until its image is here: pull it");
+                }
+            }
+            self.inner.pools.keeping.spawn(keep(Arc::downgrade(&self.inner), renamed));
         }
     }
 
     /// Starts a sandbox that waits for its purpose.
     async fn warm_up(&self, image: &ImageName) -> io::Result<()> {
-        let rootfs = self.inner.images.find(image).map_err(io::Error::other)?.rootfs;
+        let found = self.inner.images.find(image).map_err(io::Error::other)?;
+        let rootfs = self.ground(&found);
         let (channel, theirs) = message::channel()?;
         // Last, for nobody gives them back if anything before the start fails.
         let base = self.known().take_ids().map_err(io::Error::other)?;
@@ -44,8 +60,9 @@ impl Native {
         let place = self.place_in(&self.pool_directory(), id);
         let spec = SandboxSpec::new(id, image.clone(), Vec::new(), Token::new(""));
         let disk = self.inner.config.default_disk;
-        let state = State { spec, base, disk, group: Some(self.group_name(id)) };
-        let launching = self.launch(&place, &state, rootfs.clone(), Purpose::Later(theirs));
+        let group = Some(self.group_name(id));
+        let state = State { spec, base, disk, group, image: images::digest(&found) };
+        let launching = self.launch(&place, &state, rootfs, Purpose::Later(theirs));
         let launched = launching.await.and_then(|spawned| {
             let limits = place.group.open_limits().map_err(io::Error::other)?;
             let blank = place.blank().map_err(io::Error::other)?;
@@ -60,14 +77,11 @@ impl Native {
             }
         };
         let weak = Arc::downgrade(&self.inner);
-        let watching = self.inner.tasks.spawn(async move {
-            let end = ended(&process).await;
-            if let Some(inner) = weak.upgrade() {
-                Native { inner }.lost(id, end).await;
-            }
-        });
-        let watcher = watching.abort_handle();
-        let warm = Warm { place, base, rootfs, spawned, limits, blank, channel, watcher };
+        let (follower, claimed) = oneshot::channel();
+        let watching = stay(weak, id, process, Ear::new(&place.group), claimed);
+        let watcher = self.inner.tasks.spawn(watching).abort_handle();
+        let warm =
+            Warm { place, base, image: found, spawned, limits, blank, channel, watcher, follower };
         match self.inner.pools.add(image, warm) {
             Ok(()) => Ok(()),
             Err(warm) => self.discard(*warm).await,
@@ -115,17 +129,42 @@ impl Native {
     }
 }
 
+/// Waits for a warm sandbox to end, and from its claim on for the one that it has become.
+async fn stay(
+    runtime: Weak<Inner>,
+    id: SandboxId,
+    process: OwnedFd,
+    ear: Ear,
+    mut claimed: oneshot::Receiver<Up>,
+) {
+    let mut end = pin!(ended(&process));
+    let ended = tokio::select! {
+        Ok(up) = &mut claimed => return attend(runtime, up, end, ear).await,
+        ended = &mut end => ended,
+    };
+    claimed.close();
+    if let Ok(up) = claimed.try_recv() {
+        // In the same moment.
+        return attend(runtime, up, std::future::ready(ended), ear).await;
+    }
+    if let Some(inner) = runtime.upgrade() {
+        Native { inner }.lost(id, ended).await;
+    }
+}
+
 /// Keeps the pools full until the runtime is gone, of which it keeps nothing alive meanwhile.
 ///
 /// One sandbox is started after another, with a rest after each that is as long as it took: a busy
 /// machine is left in peace for longer.
-async fn keep(runtime: Weak<Inner>) {
+async fn keep(runtime: Weak<Inner>, mut renamed: watch::Receiver<()>) {
     let mut failures: u32 = 0;
     loop {
         let Some(inner) = runtime.upgrade() else { return };
         let native = Native { inner };
         let pools = &native.inner.pools;
         let (changed, closed) = (pools.changed(), pools.closed());
+        renamed.mark_unchanged();
+        pools.compare(|image| native.inner.images.find(image).ok());
         for warm in pools.stale() {
             if let Err(error) = native.discard(warm).await {
                 tracing::warn!(%error, "cannot clear a warm sandbox of an older image");
@@ -164,7 +203,16 @@ async fn keep(runtime: Weak<Inner>) {
         tokio::select! {
             () = moment => {}
             () = changed.notified() => {}
+            () = another(&mut renamed) => {}
             () = closed.cancelled() => return,
         }
+    }
+}
+
+/// Waits until a name stands for another image than before.
+async fn another(renamed: &mut watch::Receiver<()>) {
+    if renamed.changed().await.is_err() {
+        // There are no images any more, nor anybody who waits.
+        std::future::pending::<()>().await;
     }
 }

@@ -8,11 +8,11 @@ use std::{
 
 use osb_api::SandboxId;
 use osb_core::{ImageName, Memory, PoolStatus, SandboxSpec};
-use osb_image::Rootfs;
+use osb_image::Image;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{PoolConfig, Warm};
+use super::{PoolConfig, Warm, are_same};
 
 /// How long after a claim no other sandbox is started, while there are enough: the first commands
 /// of a new sandbox are what its owner waits for.
@@ -45,6 +45,8 @@ struct Stock {
 #[derive(Debug)]
 struct Pool {
     image: ImageName,
+    /// What has this name now, if anything has.
+    current: Option<Image>,
     size: usize,
     /// Oldest first.
     ready: VecDeque<Warm>,
@@ -75,6 +77,7 @@ impl Pools {
     pub(in super::super) fn new(configs: &[PoolConfig], disk: Option<Memory>) -> Self {
         let pools = configs.iter().map(|PoolConfig { image, size }| Pool {
             image: image.clone(),
+            current: None,
             size: *size,
             ready: VecDeque::new(),
             claims: 0,
@@ -95,7 +98,7 @@ impl Pools {
     pub(in super::super) fn take(
         &self,
         spec: &SandboxSpec,
-        rootfs: &Rootfs,
+        image: &Image,
         disk: Option<Memory>,
     ) -> Option<Warm> {
         // What else a sandbox can have must be there when its root is put together.
@@ -103,16 +106,14 @@ impl Pools {
             return None;
         }
         let mut stock = self.lock();
-        let Stock { pools, stale, last_claim, .. } = &mut *stock;
-        let pool = pools.iter_mut().find(|pool| pool.image == spec.image)?;
-        let mut taken = None;
-        while let Some(warm) = pool.ready.pop_front() {
-            if warm.rootfs == *rootfs {
-                taken = Some(warm);
-                break;
-            }
-            stale.push(warm);
-        }
+        let Stock { pools, last_claim, .. } = &mut *stock;
+        let is_of_it = |pool: &&mut Pool| {
+            let current = pool.current.as_ref();
+            pool.image == spec.image || current.is_some_and(|current| are_same(current, image))
+        };
+        let pool = pools.iter_mut().find(is_of_it)?;
+        let fit = pool.ready.iter().position(|warm| are_same(&warm.image, image));
+        let taken = fit.and_then(|at| pool.ready.remove(at));
         match taken {
             Some(_) => pool.claims += 1,
             None => pool.misses += 1,
@@ -169,10 +170,29 @@ impl Pools {
         std::mem::take(&mut self.lock().stale)
     }
 
+    /// Looks which images the names of the pools stand for now. What waits on others is stale.
+    pub(super) fn compare(&self, find: impl Fn(&ImageName) -> Option<Image>) {
+        let mut stock = self.lock();
+        let Stock { pools, stale, .. } = &mut *stock;
+        for pool in pools {
+            let current = find(&pool.image);
+            let is_current =
+                |warm: &Warm| current.as_ref().is_some_and(|now| are_same(now, &warm.image));
+            let (kept, old) = pool.ready.drain(..).partition(is_current);
+            pool.ready = kept;
+            stale.extend::<VecDeque<_>>(old);
+            if pool.current.is_some() && current.is_none() {
+                tracing::warn!(image = %pool.image, "the image of a pool is not here any more");
+            }
+            pool.current = current;
+        }
+    }
+
     /// The next thing to do: whichever pool lacks the largest part of its sandboxes comes first.
     pub(super) fn next(&self, now: Instant) -> Next {
         let stock = self.lock();
-        let wanting = stock.pools.iter().filter(|pool| pool.ready.len() < pool.size);
+        let is_wanting = |pool: &&Pool| pool.current.is_some() && pool.ready.len() < pool.size;
+        let wanting = stock.pools.iter().filter(is_wanting);
         let emptiest = wanting.min_by_key(|pool| pool.ready.len() * 1000 / pool.size);
         let Some(pool) = emptiest else { return Next::Rest };
         // Whoever waits for a sandbox needs the machine more; the end of it is a change.

@@ -17,7 +17,8 @@ pub(crate) async fn list(
     RawQuery(raw): RawQuery,
 ) -> Result<JsonBody<ListSandboxesResponse>, ApiError> {
     let query = parse(raw.as_deref().unwrap_or_default())?;
-    let records = app.store.index().newest_first(|record| matches(record, &query));
+    let records =
+        app.store.index().newest_first(|record| record.is_clients() && matches(record, &query));
     let (page, pagination) = page::cut(&records, query.page, query.page_size);
     let items = page.iter().map(|record| view::sandbox(record)).collect();
     Ok(JsonBody(ListSandboxesResponse { items, pagination }))
@@ -40,7 +41,7 @@ fn parse(raw: &str) -> Result<ListSandboxesQuery, ApiError> {
 
 /// The value of `metadata` is a form within the query. Some clients encode it once and some twice;
 /// labels contain nothing that decoding once more could change.
-fn labels(form: &str) -> Result<BTreeMap<String, String>, ApiError> {
+pub(crate) fn labels(form: &str) -> Result<BTreeMap<String, String>, ApiError> {
     query::pairs(form)
         .map(|(key, value)| {
             value.map(|value| (key, value)).ok_or_else(|| {

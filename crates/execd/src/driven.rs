@@ -1,3 +1,5 @@
+//! A process that execd drives: it hears on a socket what to do, and tells there what it has done.
+
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
     ffi::OsString,
@@ -15,52 +17,59 @@ use tokio::{
     net::{UnixStream, unix::pipe::Receiver},
 };
 
-use super::{
-    driver,
-    report::{Report, Reports},
-};
 use crate::{
     daemon::Daemon,
     events::now,
     family::{Child, Family},
-    output::{Output, READ},
+    output::{Budget, Output, READ},
     program::{Launch, NotStarted, Program},
     reaper::{Exit, Exited},
 };
 
-/// One bash, which ends with this value.
+/// How a process tells something on its socket.
+pub(crate) trait Tongue: Default {
+    type Said;
+
+    /// Cuts what arrives into what it means. Whatever arrives, it holds a bounded part of it.
+    fn feed(&mut self, bytes: &[u8], emit: impl FnMut(Self::Said));
+}
+
+/// One process, which ends with this value. The socket is its standard input.
 #[derive(Debug)]
-pub(super) struct Shell {
+pub(crate) struct Driven<T: Tongue> {
     daemon: Arc<Daemon>,
-    pub(super) pid: Pid,
+    pub(crate) pid: Pid,
     exited: Exited,
     /// How it ended, once it has.
-    pub(super) exit: Option<Exit>,
-    /// Gone once bash has closed it.
+    pub(crate) exit: Option<Exit>,
+    /// Gone once the process has closed it.
     control: Option<UnixStream>,
-    reports: Reports,
-    /// What it has reported and nobody has looked at.
-    pub(super) told: VecDeque<Report>,
-    /// What it has not taken yet of the last text.
+    tongue: T,
+    /// What it has told and nobody has looked at.
+    pub(crate) told: VecDeque<T::Said>,
+    /// What it has not taken yet of what it was told.
     outgoing: Vec<u8>,
-    /// The number of the last text.
-    pub(super) number: u32,
     stdout: Output,
     stderr: Output,
 }
 
-/// Where and as whom a shell begins.
+/// Where and with what a process begins.
 #[derive(Debug, Clone)]
-pub(super) struct Birth {
-    pub(super) cwd: PathBuf,
-    pub(super) env: BTreeMap<OsString, OsString>,
+pub(crate) struct Birth {
+    pub(crate) cwd: PathBuf,
+    pub(crate) env: BTreeMap<OsString, OsString>,
 }
 
-impl Shell {
-    /// This waits for bash to be read, so it is for a thread that may wait.
-    pub(super) fn start(daemon: &Arc<Daemon>, birth: Birth) -> Result<Self, NotStarted> {
+impl<T: Tongue> Driven<T> {
+    /// This waits for the program to be read, so it is for a thread that may wait.
+    pub(crate) fn start(
+        daemon: &Arc<Daemon>,
+        argv: Vec<String>,
+        birth: Birth,
+    ) -> Result<Self, NotStarted> {
         let Birth { cwd, env } = birth;
-        let launch = Launch { program: Program::Argv(driver::argv()), cwd, env, identity: None };
+        let identity = daemon.environment.identity(None);
+        let launch = Launch { program: Program::Argv(argv), cwd, env, identity };
         let (here, there) = StdStream::pair()?;
         here.set_nonblocking(true)?;
         let control = UnixStream::from_std(here)?;
@@ -76,31 +85,35 @@ impl Shell {
             exited,
             exit: None,
             control: Some(control),
-            reports: Reports::default(),
+            tongue: T::default(),
             told: VecDeque::new(),
             outgoing: Vec::new(),
-            number: 0,
             stdout: Output::new(our_stdout, Event::stdout),
             stderr: Output::new(our_stderr, Event::stderr),
         })
     }
 
-    /// Gives it a text to evaluate.
-    pub(super) fn send(&mut self, text: &[u8]) {
-        self.number = self.number.wrapping_add(1).max(1);
-        self.outgoing = driver::message(self.number, text);
+    /// Lets its output become events as it comes, not line by line.
+    pub(crate) fn be_verbatim(&mut self) {
+        self.stdout.be_verbatim();
+        self.stderr.be_verbatim();
+    }
+
+    /// Tells it something.
+    pub(crate) fn say(&mut self, message: &[u8]) {
+        self.outgoing.extend_from_slice(message);
         self.write();
     }
 
-    /// Whether it has all of the last text.
-    pub(super) fn has_all(&self) -> bool {
+    /// Whether it has taken all that it was told.
+    pub(crate) fn has_all(&self) -> bool {
         self.outgoing.is_empty()
     }
 
     /// Waits until it says, prints or takes something, or ends, and notes that. Its output becomes
     /// events in `frames`, or nothing without them; then it returns whether there may be more.
     /// Nothing is lost if nobody waits any more.
-    pub(super) async fn happening(&mut self, frames: Option<&mut Vec<u8>>) -> bool {
+    pub(crate) async fn happening(&mut self, frames: Option<&mut Vec<u8>>) -> bool {
         if self.exit.is_some() || !self.told.is_empty() {
             return false;
         }
@@ -129,7 +142,7 @@ impl Shell {
 
     /// Appends events of what waits in the pipes now: background jobs may write for ever. False
     /// says that there is more, for when the frames are full.
-    pub(super) fn drain(
+    pub(crate) fn drain(
         &mut self,
         left: &mut Option<[u64; 2]>,
         frames: &mut Vec<u8>,
@@ -153,30 +166,48 @@ impl Shell {
     }
 
     /// Appends events of the lines that have no end.
-    pub(super) fn finish(&mut self, frames: &mut Vec<u8>) {
+    pub(crate) fn finish(&mut self, frames: &mut Vec<u8>) {
         self.stdout.finish(now(), frames);
         self.stderr.finish(now(), frames);
     }
 
-    /// Signals bash alone.
-    pub(super) fn signal(&self, signal: Signal) {
+    /// Drops its output beyond a budget.
+    pub(crate) fn be_within(&mut self, budget: &Arc<Budget>) {
+        self.stdout.be_within(budget);
+        self.stderr.be_within(budget);
+    }
+
+    /// Signals it and all of its process group.
+    pub(crate) fn signal_group(&self, signal: Signal) {
+        self.daemon.reaper.signal_group(self.pid, signal);
+    }
+
+    /// Signals the process alone.
+    pub(crate) fn signal(&self, signal: Signal) {
         self.daemon.reaper.signal(self.pid, signal);
     }
 
+    /// Whether it has ended, even if nobody has been told yet.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.daemon.reaper.reap();
+        self.exit = self.exit.or_else(|| self.exited.ended().map(|ended| ended.exit));
+        self.exit.is_some()
+    }
+
     /// Waits for its end.
-    pub(super) async fn ended(&mut self) {
+    pub(crate) async fn ended(&mut self) {
         if self.exit.is_none() {
             self.exit = Some((&mut self.exited).await);
         }
     }
 
     /// It, and all that comes from it.
-    pub(super) fn family(&self) -> Family {
+    pub(crate) fn family(&self) -> Family {
         Family::of(self.pid, self.exited.clone())
     }
 
     /// What it has started since it had only these children.
-    pub(super) fn offspring(&self, spared: HashSet<Child>) -> Family {
+    pub(crate) fn offspring(&self, spared: HashSet<Child>) -> Family {
         Family::below(self.pid, self.exited.clone(), spared)
     }
 
@@ -201,13 +232,13 @@ impl Shell {
             Ok(length) => {
                 let told = &mut self.told;
                 let heard = buffer.get(..length).unwrap_or_default();
-                self.reports.feed(heard, |report| told.push_back(report));
+                self.tongue.feed(heard, |said| told.push_back(said));
             }
         }
     }
 }
 
-impl Drop for Shell {
+impl<T: Tongue> Drop for Driven<T> {
     fn drop(&mut self) {
         self.daemon.reaper.kill_group(self.pid);
     }

@@ -1,0 +1,291 @@
+//! What interpreters say of their cells, on their sockets: a letter, the number of fields, and each
+//! field after its length.
+
+use std::collections::BTreeMap;
+
+use osb_api::execd::{Event, Failure};
+use serde_json::Value;
+
+use crate::driven::Tongue;
+
+/// The most that one message may take. Of a longer one only that it came is known.
+const LONGEST: usize = 32 << 20;
+
+/// The most bytes of one event: clients stop reading a line at four mebibytes, and escapes may make
+/// text longer.
+const LARGEST: usize = 3 << 20;
+
+/// Lines of a traceback that are passed on.
+const TRACE: usize = 1000;
+
+/// What an interpreter says.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Said {
+    /// The value of the cell with this number.
+    Result {
+        count: u64,
+        shapes: Shapes,
+    },
+    /// Something that the cell shows.
+    Display {
+        shapes: Shapes,
+    },
+    /// What was shown is not wanted any more.
+    Clear,
+    Failed(Failure),
+    /// The cell has come to its end.
+    Finished,
+    /// Something that nobody understands, or that is too long; there is nothing else any more.
+    Nonsense,
+}
+
+/// Something in all the ways in which it can be shown, by media type.
+pub(super) type Shapes = BTreeMap<String, Value>;
+
+/// A cell, as interpreters read it.
+pub(super) fn cell(code: &str) -> Vec<u8> {
+    let length = u32::try_from(code.len()).unwrap_or(u32::MAX);
+    [b"R\x00\x01", &length.to_be_bytes()[..], code.as_bytes()].concat()
+}
+
+/// That something which was shown has been passed on.
+pub(super) fn passed_on() -> Vec<u8> {
+    b"A\x00\x00".to_vec()
+}
+
+impl Said {
+    /// Whether something stands here between what is printed before and after it.
+    pub(super) fn is_shown(&self) -> bool {
+        matches!(self, Self::Display { .. } | Self::Clear)
+    }
+
+    fn read(kind: u8, fields: Vec<Vec<u8>>) -> Option<Self> {
+        let mut fields = fields.into_iter();
+        let mut text = || fields.next().map(|field| String::from_utf8_lossy(&field).into_owned());
+        Some(match kind {
+            b'O' => Self::Result { count: text()?.parse().ok()?, shapes: shapes(fields) },
+            b'D' | b'U' => {
+                let _id = text()?;
+                Self::Display { shapes: shapes(fields) }
+            }
+            b'C' => Self::Clear,
+            b'E' => {
+                let (ename, evalue) = (cut(text()?), cut(text()?));
+                let traceback = std::iter::from_fn(text).take(TRACE).collect::<Vec<_>>();
+                let whole: usize = traceback.iter().map(String::len).sum();
+                let traceback = if whole > LARGEST { Vec::new() } else { traceback };
+                Self::Failed(Failure { ename, evalue, traceback })
+            }
+            b'F' => Self::Finished,
+            _ => return None,
+        })
+    }
+
+    /// Appends it as events; its end is none.
+    pub(super) fn frame(self, now: i64, frames: &mut Vec<u8>) {
+        match self {
+            Self::Result { count, shapes } => {
+                Event::count(count, now).frame(frames);
+                Event::result(shapes, now).frame(frames);
+            }
+            Self::Display { shapes } => Event::result(shapes, now).frame(frames),
+            Self::Clear => Event::status("clear_output", now).frame(frames),
+            Self::Failed(failure) => {
+                Event::status("error", now).frame(frames);
+                Event::error(failure, now).frame(frames);
+            }
+            Self::Finished | Self::Nonsense => {}
+        }
+    }
+}
+
+/// Pairs of a media type and a content. What does not fit is left out, and the text says so.
+fn shapes(mut fields: impl Iterator<Item = Vec<u8>>) -> Shapes {
+    let (mut shapes, mut size) = (Shapes::new(), 0_usize);
+    let mut missing = Vec::new();
+    while let (Some(kind), Some(content)) = (fields.next(), fields.next()) {
+        let kind = String::from_utf8_lossy(&kind).into_owned();
+        let name = if kind == "text/plain" { "text".to_owned() } else { kind };
+        let content = if name == "text" {
+            Value::from(cut(String::from_utf8_lossy(&content).into_owned()))
+        } else if size.saturating_add(content.len()) > LARGEST {
+            missing
+                .push(format!("[{name} of {} bytes is too large to be delivered]", content.len()));
+            continue;
+        } else {
+            size += content.len();
+            value(&name, &content)
+        };
+        shapes.insert(name, content);
+    }
+    if !missing.is_empty() {
+        let said = shapes.remove("text").and_then(|text| text.as_str().map(str::to_owned));
+        missing.splice(..0, said);
+        shapes.insert("text".to_owned(), Value::from(missing.join("\n")));
+    }
+    shapes
+}
+
+fn value(kind: &str, content: &[u8]) -> Value {
+    let is_json = kind == "application/json" || kind.ends_with("+json");
+    let parsed = if is_json { serde_json::from_slice(content).ok() } else { None };
+    parsed.unwrap_or_else(|| Value::from(String::from_utf8_lossy(content)))
+}
+
+/// A text that is not too long to be read by clients, with a mark where it was cut.
+fn cut(text: String) -> String {
+    const MOST: usize = 1 << 20;
+    if text.len() <= MOST {
+        return text;
+    }
+    let end = text.floor_char_boundary(MOST);
+    format!("{} [{} bytes more]", text.get(..end).unwrap_or_default(), text.len() - end)
+}
+
+/// Cuts what arrives into messages.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    heard: Vec<u8>,
+    /// Nothing that comes can be understood any more.
+    is_lost: bool,
+}
+
+impl Tongue for Messages {
+    type Said = Said;
+
+    fn feed(&mut self, bytes: &[u8], mut emit: impl FnMut(Said)) {
+        if self.is_lost {
+            return;
+        }
+        self.heard.extend_from_slice(bytes);
+        let mut at = 0;
+        while let Some(rest) = self.heard.get(at..) {
+            match message(rest) {
+                Message::Whole(kind, fields, length) => {
+                    at += length;
+                    if let Some(said) = Said::read(kind, fields) {
+                        emit(said);
+                    }
+                }
+                Message::Partial if rest.len() <= LONGEST => break,
+                Message::Partial | Message::Broken => {
+                    self.is_lost = true;
+                    at = self.heard.len();
+                    emit(Said::Nonsense);
+                    break;
+                }
+            }
+        }
+        self.heard.drain(..at);
+        if self.heard.is_empty() {
+            // A plot may have made it large.
+            self.heard = Vec::new();
+        }
+    }
+}
+
+enum Message {
+    Whole(u8, Vec<Vec<u8>>, usize),
+    Partial,
+    Broken,
+}
+
+/// Reads one message at the beginning.
+fn message(bytes: &[u8]) -> Message {
+    let Some((&[kind, high, low], mut rest)) = bytes.split_first_chunk::<3>() else {
+        return Message::Partial;
+    };
+    if !kind.is_ascii_uppercase() {
+        return Message::Broken;
+    }
+    let mut fields = Vec::new();
+    for _ in 0..u16::from_be_bytes([high, low]) {
+        let Some((length, after)) = rest.split_first_chunk::<4>() else { return Message::Partial };
+        let length = u32::from_be_bytes(*length) as usize;
+        let Some((field, after)) = after.split_at_checked(length) else { return Message::Partial };
+        fields.push(field.to_vec());
+        rest = after;
+    }
+    Message::Whole(kind, fields, bytes.len() - rest.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn told(kind: u8, fields: &[&[u8]]) -> Vec<u8> {
+        let count = u16::try_from(fields.len()).unwrap();
+        let mut message = [&[kind], &count.to_be_bytes()[..]].concat();
+        for field in fields {
+            message.extend(u32::try_from(field.len()).unwrap().to_be_bytes());
+            message.extend(*field);
+        }
+        message
+    }
+
+    fn heard<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<Said> {
+        let (mut messages, mut all) = (Messages::default(), Vec::new());
+        for chunk in chunks {
+            messages.feed(chunk, |said| all.push(said));
+        }
+        all
+    }
+
+    #[test]
+    fn what_an_interpreter_says_is_understood() {
+        let result = told(b'O', &[b"7", b"text/plain", b"2", b"application/json", b"{\"a\":[1]}"]);
+        let error = told(b'E', &[b"NameError", b"x", b"a", b"b"]);
+        let said = heard([result.as_slice(), &error, &told(b'C', &[b""]), &told(b'F', &[b"7"])]);
+        let shapes =
+            [("text", Value::from("2")), ("application/json", serde_json::json!({"a": [1]}))];
+        let shapes = shapes.map(|(kind, value)| (kind.to_owned(), value)).into();
+        let failure = Failure {
+            ename: "NameError".into(),
+            evalue: "x".into(),
+            traceback: vec!["a".into(), "b".into()],
+        };
+        let expected =
+            [Said::Result { count: 7, shapes }, Said::Failed(failure), Said::Clear, Said::Finished];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn what_is_too_large_is_left_out_and_said() {
+        let large = vec![b'x'; LARGEST + 1];
+        let said =
+            heard([told(b'D', &[b"", b"image/png", &large, b"text/plain", b"<plot>"]).as_slice()]);
+        let [Said::Display { shapes }] = &*said else { panic!("{}", said.len()) };
+        assert_eq!(shapes.len(), 1);
+        assert!(
+            shapes["text"].as_str().unwrap().starts_with("<plot>\n[image/png of 3145729 bytes")
+        );
+    }
+
+    #[test]
+    fn whoever_cannot_be_understood_is_not_listened_to() {
+        let mut messages = Messages::default();
+        let mut said = Vec::new();
+        messages.feed(b"hello", |it| said.push(it));
+        assert_eq!(said, [Said::Nonsense]);
+        messages.feed(&told(b'F', &[]), |said| panic!("{said:?}"));
+        assert!(messages.heard.is_empty());
+        let mut endless = Messages::default();
+        endless.feed(b"O\x00\x01\xff\xff\xff\xff", |said| panic!("{said:?}"));
+        for _ in 0..40 {
+            endless.feed(&vec![0; 1 << 20], |said| assert_eq!(said, Said::Nonsense));
+            assert!(endless.heard.len() <= LONGEST + (1 << 20));
+        }
+        assert!(endless.heard.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_chunking_gives_the_same(noise: Vec<u8>, cut in any::<prop::sample::Index>()) {
+            let all = [told(b'O', &[b"1", b"text/plain", &noise]), told(b'F', &[]), noise].concat();
+            let (first, second) = all.split_at(cut.index(all.len()));
+            prop_assert_eq!(heard([first, second]), heard([all.as_slice()]));
+        }
+    }
+}

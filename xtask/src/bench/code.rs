@@ -1,0 +1,98 @@
+//! Code that remembers: how soon a cell answers, and how fast it prints.
+
+use std::{path::Path, time::Instant};
+
+use anyhow::Result;
+
+use super::{
+    client::{Client, Sandbox},
+    floor, life,
+    measure::per_second,
+    sample::Sample,
+    server::Server,
+};
+
+/// How much a cell prints.
+const PRINTED: usize = 10_000_000;
+/// How often that is repeated; the median counts.
+const ROUNDS: usize = 5;
+
+#[derive(Debug)]
+pub(crate) struct Code {
+    /// `1 + 1` in a context that has run a cell before.
+    pub(crate) warm: Sample,
+    /// From the request for a sandbox that waits in a pool to the value of its first cell.
+    pub(crate) claim: Sample,
+    /// The same for a sandbox that is made for it.
+    pub(crate) cold: Sample,
+    /// Python by hand, from its start to its output.
+    pub(crate) by_hand: Sample,
+    /// Bytes per second out of one cell.
+    pub(crate) output: f64,
+}
+
+impl Code {
+    /// At a server with this configuration file, which has a pool, and at one without.
+    pub(crate) async fn measure(osb: &Path, pool: &str, count: usize) -> Result<Self> {
+        let server = Server::start(osb, pool).await?;
+        let client = server.client();
+        let claimed = claimed(&client, count).await;
+        let removed = client.remove_all().await;
+        server.stop()?;
+        let (claim, warm, output) = removed.and(claimed)?;
+
+        let server = Server::start(osb, "").await?;
+        let client = server.client();
+        let made = made(&client, count).await;
+        let removed = client.remove_all().await;
+        server.stop()?;
+        let (cold, by_hand) = removed.and(made)?;
+        Ok(Self { warm, claim, cold, by_hand, output })
+    }
+}
+
+/// The first cell of sandboxes that waited, a later one, and how fast one prints.
+async fn claimed(client: &Client, count: usize) -> Result<(Sample, Sample, f64)> {
+    let (mut firsts, mut later) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        life::settled(client).await?;
+        let began = Instant::now();
+        let sandbox = client.create().await?;
+        firsts.push(add(client, &sandbox).await? - began);
+        for _ in 0..5 {
+            let began = Instant::now();
+            later.push(add(client, &sandbox).await? - began);
+        }
+        client.remove(&sandbox.id).await?;
+    }
+    let sandbox = client.create().await?;
+    add(client, &sandbox).await?;
+    let code = format!("import sys; sys.stdout.write('x' * {PRINTED}); None");
+    let mut speeds = Vec::new();
+    for _ in 0..ROUNDS {
+        let began = Instant::now();
+        client.cell(&sandbox, &code, "execution_complete").await?;
+        speeds.push(per_second(PRINTED, began.elapsed()));
+    }
+    speeds.sort_unstable_by(f64::total_cmp);
+    let output = speeds.get(ROUNDS / 2).copied().unwrap_or(f64::NAN);
+    Ok((Sample::new(firsts), Sample::new(later), output))
+}
+
+/// The first cell of sandboxes that are made for it, and Python by hand beside it.
+async fn made(client: &Client, count: usize) -> Result<(Sample, Sample)> {
+    let (mut cold, mut by_hand) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let began = Instant::now();
+        let sandbox = client.create().await?;
+        cold.push(add(client, &sandbox).await? - began);
+        client.remove(&sandbox.id).await?;
+        by_hand.push(floor::python()?);
+    }
+    Ok((Sample::new(cold), Sample::new(by_hand)))
+}
+
+/// Runs the smallest cell; returns the moment at which its value was here.
+async fn add(client: &Client, sandbox: &Sandbox) -> Result<Instant> {
+    client.cell(sandbox, "1 + 1", "\"text\":\"2\"").await
+}
