@@ -63,8 +63,8 @@ pub(crate) enum Target {
 }
 
 impl Door {
-    /// Datagrams a second, and at once after a rest.
-    const DATAGRAMS: (f64, f64) = (10_000.0, 1_000.0);
+    /// Datagrams a second for each processor that there is, and at once after a rest.
+    const DATAGRAMS: (f64, f64) = (2_500.0, 1_000.0);
     /// How often a little is passed on in a second for each processor that there is, and at once after
     /// a rest.
     const BITS: (f64, f64) = (2_500.0, 1_000.0);
@@ -99,7 +99,7 @@ impl Door {
             watchers: OnceLock::new(),
             closed: CancellationToken::new(),
             arrivals: Bucket::new(arrivals, arrivals * 2.0),
-            datagrams: Bucket::new(Self::DATAGRAMS.0, Self::DATAGRAMS.1),
+            datagrams: Bucket::new(Self::DATAGRAMS.0 * house.processors, Self::DATAGRAMS.1),
             questions: Bucket::new(Self::QUESTIONS.0, Self::QUESTIONS.1),
             strange_names: Bucket::new(Self::STRANGE_NAMES.0, Self::STRANGE_NAMES.1),
             asking: Arc::new(Semaphore::new(Self::ASKING)),
