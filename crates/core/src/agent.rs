@@ -56,11 +56,36 @@ pub struct Boot {
 /// What arrives on a channel in place of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sent {
+    /// What to do until the instructions come. Once it is done, execd says so with [`Readied`].
+    Ahead(Box<Ahead>),
     /// The instructions.
     Here(Box<Boot>),
     /// They are longer than a message may be: a file with them comes along.
     InFile,
 }
+
+/// What execd makes ready in a sandbox that waits for its purpose, and with what: what a [`Boot`] of
+/// somebody who asks for nothing in particular would say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ahead {
+    pub code: CodeAhead,
+    pub env: BTreeMap<String, String>,
+    pub workdir: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<Account>,
+}
+
+/// Interpreters that are started before anybody has a cell for them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeAhead {
+    pub languages: Vec<String>,
+    /// Modules of Python that are imported already.
+    pub imports: Vec<String>,
+}
+
+/// All that was to be made ready is, as far as it could be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Readied;
 
 /// What a sandbox may use, and in which words the kernel tells what it does use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,17 +13,18 @@ use std::{
 };
 
 use osb_core::{
-    Token,
-    agent::{BOOT_FD, Boot, LISTEN_FD, Sent},
+    Account, Token,
+    agent::{Ahead, BOOT_FD, Boot, LISTEN_FD, Readied, Sent},
 };
 use osb_sys::{
     fs::{self, PathError},
-    inherited, message, process,
+    inherited, message, process, ready,
 };
 use rustix::{
     fs::{FileType, fstat},
     process::Signal,
 };
+use tokio::io::Interest;
 
 use crate::{
     accounts,
@@ -93,13 +94,21 @@ impl Instructions {
         }
     }
 
-    /// Waits until they are here. Nobody is served before.
-    pub(crate) fn wait(self) -> Result<Start, StartError> {
+    /// Waits until they are here, or something that is to be done before. Nobody is served before.
+    pub(crate) fn wait(self) -> Result<First, StartError> {
         match self {
-            Self::Here(start) => Ok(*start),
+            Self::Here(start) => Ok(First::Start(start)),
             Self::Descriptors(descriptors) => descriptors.wait(),
         }
     }
+}
+
+/// What is heard first.
+#[derive(Debug)]
+pub(crate) enum First {
+    Start(Box<Start>),
+    /// What to do until the rest comes.
+    Ahead(Box<Ahead>, Descriptors),
 }
 
 /// What the native runtime has left open for this process.
@@ -164,8 +173,26 @@ impl Descriptors {
         Ok(Self { instructions, listener, others })
     }
 
-    fn wait(self) -> Result<Start, StartError> {
-        let boot = read(File::from(self.instructions))?;
+    fn wait(self) -> Result<First, StartError> {
+        match read(&self.instructions)? {
+            Heard::Ahead(ahead) => Ok(First::Ahead(ahead, self)),
+            Heard::Boot(boot) => Ok(First::Start(Box::new(self.start(*boot)?))),
+        }
+    }
+
+    /// Says that all which could be done is done, and waits for the rest.
+    pub(crate) async fn go_on(self) -> Result<Start, StartError> {
+        message::send(&self.instructions, &Readied, &[]).map_err(StartError::Read)?;
+        let channel = self.instructions.try_clone().map_err(StartError::Read)?;
+        let channel = ready::register(channel, Interest::READABLE).map_err(StartError::Read)?;
+        drop(channel.readable().await.map_err(StartError::Read)?);
+        match self.wait()? {
+            First::Start(start) => Ok(*start),
+            First::Ahead(..) => Err(StartError::Missing("a purpose")),
+        }
+    }
+
+    fn start(self, boot: Boot) -> Result<Start, StartError> {
         let mut others = self.others.into_iter();
         let mut next = |what| others.next().ok_or(StartError::Missing(what));
         let meter = match boot.counters {
@@ -183,16 +210,7 @@ impl Descriptors {
             isolated::Source::Own
         };
         let commands = Settings::from_variables(|name| boot.env.get(name).cloned());
-        let given = boot.env.into_iter().map(|(name, value)| (name.into(), value.into()));
-        let mut variables: BTreeMap<OsString, OsString> = given.collect();
-        variables.entry(env::ENV_FILE.into()).or_insert_with(|| env::DEFAULT_ENV_FILE.into());
-        if let Some(authority) = &boot.trust {
-            trust::install(authority, &mut variables);
-        }
-        // Where it cannot be made, the entrypoint tells of it.
-        fs::create_dir_all(&boot.workdir).ok();
-        let user = boot.user.map(accounts::identity_of);
-        let environment = Environment::new(variables, PathBuf::from(boot.workdir)).of_user(user);
+        let environment = environment(boot.env, boot.workdir, boot.user, boot.trust.as_deref());
         Ok(Start {
             listen: if boot.by_descriptor {
                 Listen::Channel(self.listener)
@@ -215,26 +233,52 @@ impl Descriptors {
     }
 }
 
+/// What programs begin with for whom this was said.
+pub(crate) fn environment(
+    given: BTreeMap<String, String>,
+    workdir: String,
+    user: Option<Account>,
+    trust: Option<&str>,
+) -> Environment {
+    let given = given.into_iter().map(|(name, value)| (name.into(), value.into()));
+    let mut variables: BTreeMap<OsString, OsString> = given.collect();
+    variables.entry(env::ENV_FILE.into()).or_insert_with(|| env::DEFAULT_ENV_FILE.into());
+    if let Some(authority) = trust {
+        trust::install(authority, &mut variables);
+    }
+    // Where it cannot be made, the entrypoint tells of it.
+    fs::create_dir_all(&workdir).ok();
+    let user = user.map(accounts::identity_of);
+    Environment::new(variables, PathBuf::from(workdir)).of_user(user)
+}
+
 fn is_channel(file: impl AsFd) -> bool {
     let kind = fstat(file).map(|stat| FileType::from_raw_mode(stat.st_mode));
     matches!(kind, Ok(FileType::Socket))
 }
 
-/// Reads the instructions: from a file, or from what is yet to be sent if `from` is a channel.
-fn read(from: File) -> Result<Boot, StartError> {
-    let mut file = if is_channel(&from) {
-        let sent = message::receive::<Sent>(&from).map_err(StartError::Read)?;
+/// What was said.
+enum Heard {
+    Ahead(Box<Ahead>),
+    Boot(Box<Boot>),
+}
+
+/// Reads what is said: in a file, or in what is yet to be sent if `from` is a channel.
+fn read(from: &OwnedFd) -> Result<Heard, StartError> {
+    let mut file = if is_channel(from) {
+        let sent = message::receive::<Sent>(from).map_err(StartError::Read)?;
         match sent.ok_or(StartError::Unclaimed)? {
-            (Sent::Here(boot), _) => return Ok(*boot),
+            (Sent::Ahead(ahead), _) => return Ok(Heard::Ahead(ahead)),
+            (Sent::Here(boot), _) => return Ok(Heard::Boot(boot)),
             (Sent::InFile, fds) => {
                 let file = fds.into_iter().next().map(File::from);
                 file.ok_or(StartError::Missing("a file with the rest of them"))?
             }
         }
     } else {
-        from
+        File::from(from.try_clone().map_err(StartError::Read)?)
     };
     let mut json = Vec::new();
     file.read_to_end(&mut json).map_err(StartError::Read)?;
-    serde_json::from_slice(&json).map_err(StartError::Parse)
+    serde_json::from_slice(&json).map(|boot| Heard::Boot(Box::new(boot))).map_err(StartError::Parse)
 }

@@ -5,6 +5,7 @@
 //! interpreter of the image (`interpreter`) executes a program that execd carries (`driver`), which
 //! takes cells from a socket and says there what came of them (`said`).
 
+mod ahead;
 mod contexts;
 mod door;
 mod driver;
@@ -12,7 +13,7 @@ mod interpreter;
 mod language;
 mod said;
 
-use std::{sync::Arc, time::Duration};
+use std::{ffi::OsStr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -24,17 +25,30 @@ use axum::{
 use http::Uri;
 use osb_api::execd::{CodeContext, CreateContext, RunCode, RunCommand};
 
+pub(crate) use ahead::Ahead;
 pub(crate) use contexts::Contexts;
 pub(crate) use door::Door;
 use language::Language;
 
 use crate::{
-    command, daemon::Daemon, error::ApiError, events, reply, request as body, request::Parameters,
+    command, daemon::Daemon, env, environment::Environment, error::ApiError, events, reply,
+    request as body, request::Parameters,
 };
 
 /// What code without a language, or with one of these, is: a command.
 const COMMANDS: [&str; 2] = ["", "command"];
 const BACKGROUND: &str = "background-command";
+
+/// How long a context may have nothing to do before its interpreter is ended, unless [`env::CODE_IDLE`]
+/// says otherwise.
+const IDLE: Duration = Duration::from_hours(6);
+
+/// How long it may in this sandbox, if there is an end to it.
+pub(crate) fn idle_limit(environment: &Environment) -> Option<Duration> {
+    let said = environment.base().get(OsStr::new(env::CODE_IDLE));
+    let said = said.and_then(|seconds| seconds.to_str()?.parse().ok());
+    Some(said.map_or(IDLE, Duration::from_secs)).filter(|limit| !limit.is_zero())
+}
 
 pub(crate) fn routes() -> Router<Arc<Daemon>> {
     Router::new()

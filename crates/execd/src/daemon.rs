@@ -3,15 +3,15 @@ use std::{future::pending, sync::Arc, time::Duration};
 use osb_core::Token;
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{self as children, SignalKind, signal},
     sync::Semaphore,
     time::sleep,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    boot::{Instructions, Listen, Start, StartError},
-    code::{Contexts, Door},
+    boot::{self, First, Instructions, Listen, Start, StartError},
+    code::{self, Ahead, Contexts, Door},
     command::{Commands, Settings},
     entrypoint::{Entrypoint, Outlets, Process},
     environment::Environment,
@@ -43,7 +43,7 @@ pub(crate) struct Daemon {
     pub(crate) environment: Environment,
     /// How many more may watch files.
     pub(crate) watches: Arc<Semaphore>,
-    pub(crate) reaper: Reaper,
+    pub(crate) reaper: Arc<Reaper>,
     pub(crate) commands: Commands,
     pub(crate) sessions: Sessions,
     pub(crate) contexts: Contexts,
@@ -67,7 +67,7 @@ impl Daemon {
             token: None,
             environment,
             watches: Arc::new(Semaphore::new(WATCHES)),
-            reaper: Reaper::default(),
+            reaper: Arc::default(),
             commands: Commands::new(Settings::default()),
             sessions: Sessions::default(),
             contexts: Contexts::default(),
@@ -80,6 +80,17 @@ impl Daemon {
             rest: Rest::default(),
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
+        }
+    }
+
+    /// Goes on with what another one has started, which served nobody.
+    fn after(self, other: &Self) -> Self {
+        Self {
+            reaper: Arc::clone(&other.reaper),
+            contexts: other.contexts.handed_over(),
+            tasks: other.tasks.clone(),
+            ending: other.ending.clone(),
+            ..self
         }
     }
 }
@@ -96,6 +107,24 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
     }
     // All that takes time and needs no instructions is done by now. Nothing else runs in this
     // event loop yet, so it may be held up.
+    let (start, early) = match instructions.wait()? {
+        First::Start(start) => (*start, None),
+        First::Ahead(ahead, rest) => {
+            let osb_core::agent::Ahead { code, env, workdir, user } = *ahead;
+            let environment = boot::environment(env, workdir, user, None);
+            let early = Arc::new(Daemon::bare(environment, Meter::found()));
+            let waiting = async {
+                early.contexts.prepare(&early, Ahead::asked(&code)).await;
+                rest.go_on().await
+            };
+            let start = tokio::select! {
+                start = waiting => start?,
+                never = reap(&mut children, &early.reaper) => never,
+                never = early.reaper.keep_starts_moving() => never,
+            };
+            (start, Some(early))
+        }
+    };
     let Start {
         listen,
         token,
@@ -108,7 +137,7 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
         grace,
         log_level,
         log_file,
-    } = instructions.wait()?;
+    } = start;
     let is_session = matches!(listen, Listen::Channel(_));
     if !getpid().is_init() {
         // What commands leave behind comes to us as it would to the first process.
@@ -133,24 +162,29 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
         None => stderr.clone(),
     };
 
+    let bare = Daemon::bare(environment, meter);
+    let bare = match &early {
+        Some(early) => bare.after(early),
+        None => bare,
+    };
+    drop(early);
     let daemon = Arc::new(Daemon {
         token,
         commands: Commands::new(commands),
         entrypoint: entrypoint.map(Entrypoint::new),
         log: Log::new(log_level, log),
         isolation: Isolation::new(isolation),
-        ..Daemon::bare(environment, meter)
+        ..bare
     });
     let door = door.said_in(&daemon.environment);
     let outlets = Outlets { stdout, stderr };
-    let reaping = async {
-        while children.recv().await.is_some() {
-            daemon.reaper.reap();
-        }
-        pending().await
-    };
+    let reaping = reap(&mut children, &daemon.reaper);
+    let idle = code::idle_limit(&daemon.environment);
+    let ahead = if is_session { Ahead::default() } else { Ahead::said_in(&daemon.environment) };
     let serving = listener.serve(Arc::clone(&daemon), routes.with_state(Arc::clone(&daemon)));
     let living = async {
+        // Whoever is served finds them.
+        daemon.contexts.begin(&daemon, ahead).await;
         let over = tokio::select! {
             // An isolated session ends when whoever made it says so, not by what runs in it.
             over = life(&daemon, outlets, &mut signals, stop_signal), if !is_session => over,
@@ -171,6 +205,7 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
         never = daemon.reaper.keep_starts_moving() => never,
         never = daemon.rest.keep() => never,
         never = door.keep() => never,
+        never = daemon.contexts.let_rest(&daemon, idle) => never,
     };
     drop(daemon);
     let all_flushed = async {
@@ -184,6 +219,14 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
         () = sleep(LAST_WORDS) => {}
     }
     Ok(code)
+}
+
+/// Takes all children that have ended, for ever.
+async fn reap<Never>(children: &mut children::Signal, reaper: &Reaper) -> Never {
+    while children.recv().await.is_some() {
+        reaper.reap();
+    }
+    pending().await
 }
 
 /// How a life ended.

@@ -23,7 +23,7 @@ use crate::{
     family::{Child, Family},
     output::{Budget, Output, READ},
     program::{Launch, NotStarted, Program},
-    reaper::{Exit, Exited},
+    reaper::{Exit, Exited, Reaper},
 };
 
 /// How a process tells something on its socket.
@@ -37,7 +37,7 @@ pub(crate) trait Tongue: Default {
 /// One process, which ends with this value. The socket is its standard input.
 #[derive(Debug)]
 pub(crate) struct Driven<T: Tongue> {
-    daemon: Arc<Daemon>,
+    reaper: Arc<Reaper>,
     pub(crate) pid: Pid,
     exited: Exited,
     /// How it ended, once it has.
@@ -54,7 +54,7 @@ pub(crate) struct Driven<T: Tongue> {
 }
 
 /// Where and with what a process begins.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Birth {
     pub(crate) cwd: PathBuf,
     pub(crate) env: BTreeMap<OsString, OsString>,
@@ -80,7 +80,7 @@ impl<T: Tongue> Driven<T> {
             Streams::Apart { input: there.as_fd(), output: stdout.as_fd(), errors: stderr.as_fd() };
         let (pid, exited) = launch.start(&daemon.reaper, streams)?;
         Ok(Self {
-            daemon: Arc::clone(daemon),
+            reaper: Arc::clone(&daemon.reaper),
             pid,
             exited,
             exit: None,
@@ -179,17 +179,17 @@ impl<T: Tongue> Driven<T> {
 
     /// Signals it and all of its process group.
     pub(crate) fn signal_group(&self, signal: Signal) {
-        self.daemon.reaper.signal_group(self.pid, signal);
+        self.reaper.signal_group(self.pid, signal);
     }
 
     /// Signals the process alone.
     pub(crate) fn signal(&self, signal: Signal) {
-        self.daemon.reaper.signal(self.pid, signal);
+        self.reaper.signal(self.pid, signal);
     }
 
     /// Whether it has ended, even if nobody has been told yet.
     pub(crate) fn has_ended(&mut self) -> bool {
-        self.daemon.reaper.reap();
+        self.reaper.reap();
         self.exit = self.exit.or_else(|| self.exited.ended().map(|ended| ended.exit));
         self.exit.is_some()
     }
@@ -240,7 +240,7 @@ impl<T: Tongue> Driven<T> {
 
 impl<T: Tongue> Drop for Driven<T> {
     fn drop(&mut self) {
-        self.daemon.reaper.kill_group(self.pid);
+        self.reaper.kill_group(self.pid);
     }
 }
 

@@ -29,6 +29,16 @@ pub const COMMAND_LOG_LIMIT: &str = "EXECD_COMMAND_LOG_LIMIT";
 /// `--command-log-total`.
 pub const COMMAND_LOG_TOTAL: &str = "EXECD_COMMAND_LOG_TOTAL";
 
+/// Languages of which an interpreter is started with the sandbox, before anybody has a cell for it, with
+/// commas between them. A variable of the sandbox, as are the next two.
+pub const CODE_AHEAD: &str = "EXECD_CODE_AHEAD";
+
+/// Modules of Python that such an interpreter has imported already, with commas between them.
+pub const CODE_IMPORTS: &str = "EXECD_CODE_IMPORTS";
+
+/// After how many seconds without a cell the interpreter of a context is ended; 0 is never.
+pub const CODE_IDLE: &str = "EXECD_CODE_IDLE";
+
 /// Where commands without a path are looked for.
 pub const PATH: &str = "PATH";
 

@@ -106,6 +106,11 @@ impl<T: Send + 'static> Desk<T> {
         Ok(self.mailbox.send(Message::Run(order)).is_ok())
     }
 
+    /// Whether something runs, or waits for that.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.places.available_permits() < RUNS
+    }
+
     /// Ends the run in progress. Resolves once it has ended, to whether there was one.
     pub(crate) fn interrupt(&self) -> impl Future<Output = bool> + use<T> {
         let (answer, interrupted) = oneshot::channel();

@@ -1,17 +1,22 @@
 use std::{
+    future::pending,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI32, Ordering},
+        atomic::{AtomicI32, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use axum::body::Bytes;
 use osb_api::execd::{CodeContext, ContextKind};
-use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use tokio::{
+    sync::{Mutex as AsyncMutex, Notify, mpsc},
+    time::sleep,
+};
 use uuid::Uuid;
 
 use super::{
+    ahead::{self, Ahead},
     driver::Driver,
     interpreter::{Cell, Interpreter},
     language::Language,
@@ -19,6 +24,7 @@ use super::{
 use crate::{
     blocking::blocking,
     daemon::Daemon,
+    driven::Birth,
     error::ApiError,
     queue::Desk,
     session::{self, Text},
@@ -27,10 +33,18 @@ use crate::{
 /// The most contexts at a time; each is a process.
 const CONTEXTS: usize = 64;
 
+/// How often to look for those that have nothing to do.
+const LOOK: Duration = Duration::from_mins(1);
+
+/// How long an interpreter that nobody waits for may take to import what it should have.
+const IMPORTING: Duration = Duration::from_mins(1);
+
 /// All contexts, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
     all: Mutex<Vec<Arc<Context>>>,
+    spare: Mutex<Vec<Spare>>,
+    made: Notify,
     /// Held by whoever makes the default context of a language.
     defaults: AsyncMutex<()>,
 }
@@ -44,7 +58,25 @@ pub(super) struct Context {
     /// Whoever names no context of this language means this one.
     is_default: bool,
     pid: Arc<AtomicI32>,
+    /// For how many milliseconds it had nothing to do.
+    idle: AtomicU64,
     desk: Mutex<Option<Runner>>,
+}
+
+/// An interpreter that nobody has a cell for yet.
+#[derive(Debug)]
+struct Spare {
+    language: Language,
+    /// What it was started with.
+    birth: Birth,
+    started: Started,
+}
+
+/// A process that was started, and its number, or that of the next one if it ends.
+#[derive(Debug)]
+struct Started {
+    runner: Runner,
+    pid: Arc<AtomicI32>,
 }
 
 /// Who runs the code.
@@ -118,15 +150,98 @@ impl Contexts {
         is_default: bool,
     ) -> Result<Arc<Context>, ApiError> {
         self.check_room()?;
-        let pid = Arc::new(AtomicI32::new(0));
-        let (worker, place, number) = (Arc::clone(daemon), cwd.clone(), Arc::clone(&pid));
-        let runner = blocking(move || Runner::start(&worker, language, place, number)).await?;
+        let (worker, place) = (Arc::clone(daemon), cwd.clone());
+        let started = blocking(move || {
+            let birth = session::birth(&worker, place)?;
+            match worker.contexts.take_spare(language, &birth) {
+                Some(spare) => spare.become_of(&worker, birth),
+                None => Started::new(&worker, language, birth),
+            }
+        });
+        let Started { runner, pid } = started.await?;
         self.check_room()?;
         let desk = Mutex::new(Some(runner));
         let id = Uuid::new_v4().to_string();
-        let context = Arc::new(Context { id, language, cwd, is_default, pid, desk });
+        let context =
+            Arc::new(Context { id, language, cwd, is_default, pid, idle: AtomicU64::new(0), desk });
         self.all().push(Arc::clone(&context));
+        self.made.notify_one();
         Ok(context)
+    }
+
+    /// Ends the interpreters of contexts that had nothing to do for so long, for ever. A sandbox that
+    /// is paused lives no time: however late a look comes, it counts once.
+    pub(crate) async fn let_rest<Never>(&self, daemon: &Daemon, limit: Option<Duration>) -> Never {
+        let Some(limit) = limit else { return pending().await };
+        let step = LOOK.min(limit);
+        loop {
+            if self.all().is_empty() {
+                self.made.notified().await;
+            }
+            sleep(step).await;
+            for context in self.list(None) {
+                if let Some(told) = context.grow_idle(step, limit) {
+                    daemon.tasks.spawn(gone(told));
+                }
+            }
+        }
+    }
+
+    /// Starts what is wanted ahead and is not there, and does not wait for more.
+    pub(crate) async fn begin(&self, daemon: &Arc<Daemon>, ahead: Ahead) {
+        for readying in self.start_ahead(daemon, ahead).await {
+            daemon.tasks.spawn(gone(readying));
+        }
+    }
+
+    /// Starts what is wanted ahead, and waits until it is ready to run code.
+    pub(crate) async fn prepare(&self, daemon: &Arc<Daemon>, ahead: Ahead) {
+        for readying in self.start_ahead(daemon, ahead).await {
+            gone(readying).await;
+        }
+    }
+
+    async fn start_ahead(
+        &self,
+        daemon: &Arc<Daemon>,
+        Ahead { languages, imports }: Ahead,
+    ) -> Vec<mpsc::Receiver<Bytes>> {
+        let mut readying = Vec::new();
+        for language in languages {
+            if self.spare().iter().any(|spare| spare.language == language) {
+                continue;
+            }
+            let worker = Arc::clone(daemon);
+            let started = blocking(move || {
+                let birth = session::birth(&worker, None)?;
+                Ok((Started::new(&worker, language, birth.clone())?, birth))
+            });
+            // Why it could not be started, whoever asks for it is told.
+            let Ok((started, birth)) = started.await else { continue };
+            let imports = if language == Language::Python { imports.clone() } else { Vec::new() };
+            readying.extend(started.runner.tell(Cell::Import(imports), Some(IMPORTING)));
+            self.spare().push(Spare { language, birth, started });
+        }
+        readying
+    }
+
+    /// What another one needs to go on.
+    pub(crate) fn handed_over(&self) -> Self {
+        let spare = std::mem::take(&mut *self.spare());
+        Self { spare: Mutex::new(spare), ..Self::default() }
+    }
+
+    /// An interpreter that was started ahead and can be the one that is wanted.
+    fn take_spare(&self, language: Language, wanted: &Birth) -> Option<Spare> {
+        let mut all = self.spare();
+        let at = all.iter().position(|spare| spare.language == language)?;
+        // One that does not suit the first does not suit the next either.
+        let spare = all.swap_remove(at);
+        ahead::suits(language, &spare.birth, wanted).then_some(spare)
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Spare>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends a context.
@@ -163,13 +278,28 @@ impl Context {
         timeout: Option<Duration>,
         client: mpsc::Sender<Bytes>,
     ) -> Result<(), ApiError> {
+        self.idle.store(0, Ordering::Relaxed);
         let taken = match &*self.desk() {
             Some(Runner::Shell(desk)) => desk.order(Text::of(daemon, code), timeout, client)?,
-            Some(Runner::Interpreter(desk)) => desk.order(Cell(code), timeout, client)?,
+            Some(Runner::Interpreter(desk)) => desk.order(Cell::Code(code), timeout, client)?,
             None => false,
         };
         let gone = || ApiError::no_context(format!("there is no context {:?}", self.id));
         taken.then_some(()).ok_or_else(gone)
+    }
+
+    /// Notes that so much time has passed. Its interpreter is to end if it had nothing to do for too long.
+    fn grow_idle(&self, step: Duration, limit: Duration) -> Option<mpsc::Receiver<Bytes>> {
+        let runner = self.desk();
+        let Some(runner @ Runner::Interpreter(desk)) = &*runner else { return None };
+        let step = u64::try_from(step.as_millis()).unwrap_or(u64::MAX);
+        let idle = self.idle.fetch_add(step, Ordering::Relaxed).saturating_add(step);
+        if desk.is_busy() || self.pid.load(Ordering::Relaxed) == 0 {
+            self.idle.store(0, Ordering::Relaxed);
+            return None;
+        }
+        let is_over = u128::from(idle) >= limit.as_millis();
+        is_over.then(|| runner.tell(Cell::Rest, None)).flatten()
     }
 
     pub(super) fn describe(&self) -> CodeContext {
@@ -187,15 +317,41 @@ impl Context {
     }
 }
 
-impl Runner {
+impl Spare {
+    /// Makes it the one that a context begins with.
+    fn become_of(self, daemon: &Arc<Daemon>, birth: Birth) -> Result<Started, ApiError> {
+        let cell = Cell::Become(Arc::clone(daemon), birth);
+        match self.started.runner.tell(cell, None) {
+            Some(told) => {
+                daemon.tasks.spawn(gone(told));
+                Ok(self.started)
+            }
+            None => Err(ApiError::refused("the interpreter has just ended: try again")),
+        }
+    }
+}
+
+/// Waits until something is done of which nobody hears.
+async fn gone(mut told: mpsc::Receiver<Bytes>) {
+    while told.recv().await.is_some() {}
+}
+
+impl Started {
     /// Starts what a language needs. This looks at files, so it is for a thread that may wait.
+    fn new(daemon: &Arc<Daemon>, language: Language, birth: Birth) -> Result<Self, ApiError> {
+        let pid = Arc::new(AtomicI32::new(0));
+        let runner = Runner::start(daemon, language, birth, Arc::clone(&pid))?;
+        Ok(Self { runner, pid })
+    }
+}
+
+impl Runner {
     fn start(
         daemon: &Arc<Daemon>,
         language: Language,
-        cwd: Option<String>,
+        birth: Birth,
         pid: Arc<AtomicI32>,
     ) -> Result<Self, ApiError> {
-        let birth = session::birth(daemon, cwd)?;
         if language == Language::Bash {
             return Ok(Self::Shell(Desk::open(daemon, session::verbatim(daemon, birth)?)));
         }
@@ -209,6 +365,15 @@ impl Runner {
             ApiError::refused(format!("cannot start {program}, which {name} needs: {error}"))
         })?;
         Ok(Self::Interpreter(Desk::open(daemon, interpreter)))
+    }
+
+    /// Has it do something of which nobody hears. What is returned is closed once it is done; if
+    /// it is dropped before, it is not done.
+    fn tell(&self, cell: Cell, timeout: Option<Duration>) -> Option<mpsc::Receiver<Bytes>> {
+        let Self::Interpreter(desk) = self else { return None };
+        let (client, told) = mpsc::channel(1);
+        let taken = desk.order(cell, timeout, client).unwrap_or(false);
+        taken.then_some(told)
     }
 }
 

@@ -45,6 +45,8 @@ const GRACE: Duration = Duration::from_secs(1);
 
 const STARTED_ANEW: &str = "[the interpreter was started anew: what it knew is gone]\n";
 
+const WAS_IDLE: &str = "[the interpreter was ended, for it had nothing to do for long, and started anew: what it knew is gone]\n";
+
 /// A program that executes one cell after the other, and remembers.
 #[derive(Debug)]
 pub(super) struct Interpreter {
@@ -54,13 +56,22 @@ pub(super) struct Interpreter {
     process: Option<Driven<Messages>>,
     /// Its number, for whoever wants to know how it fares; 0 if there is none.
     pid: Arc<AtomicI32>,
-    /// The last one has ended by itself, and nobody was told.
-    lost: bool,
+    /// What to say of the last one, which has ended, if it knew something.
+    lost: Option<&'static str>,
 }
 
-/// What to execute.
+/// What to do.
 #[derive(Debug)]
-pub(super) struct Cell(pub(super) String);
+pub(super) enum Cell {
+    /// Executes it.
+    Code(String),
+    /// Has these modules, and all that it may need, ready.
+    Import(Vec<String>),
+    /// Ends the process; the next code begins with another.
+    Rest,
+    /// Belongs to another daemon from here on, and is as if it had begun with this.
+    Become(Arc<Daemon>, Birth),
+}
 
 impl Interpreter {
     /// Starts one. This waits for the program to be read, so it is for a thread that may wait.
@@ -72,7 +83,7 @@ impl Interpreter {
     ) -> Result<Self, NotStarted> {
         let process = start(daemon, driver, &birth)?;
         let daemon = Arc::clone(daemon);
-        let mut interpreter = Self { daemon, driver, birth, process: None, pid, lost: false };
+        let mut interpreter = Self { daemon, driver, birth, process: None, pid, lost: None };
         interpreter.have(process);
         Ok(interpreter)
     }
@@ -93,8 +104,8 @@ impl Interpreter {
         let (daemon, driver, birth) = (Arc::clone(&self.daemon), self.driver, self.birth.clone());
         let started = spawn_blocking(move || start(&daemon, driver, &birth)).await;
         self.have(started.map_err(io::Error::from)??);
-        if mem::take(&mut self.lost) {
-            Event::stderr(STARTED_ANEW, now()).frame(frames);
+        if let Some(notice) = self.lost.take() {
+            Event::stderr(notice, now()).frame(frames);
         }
         Ok(())
     }
@@ -103,7 +114,7 @@ impl Interpreter {
     fn lose(&mut self) {
         self.pid.store(0, Ordering::Relaxed);
         self.process = None;
-        self.lost = true;
+        self.lost = Some(STARTED_ANEW);
     }
 
     /// Ends what does not end by itself.
@@ -113,6 +124,26 @@ impl Interpreter {
             drop(timeout(GRACE, process.ended()).await);
         }
         self.lose();
+    }
+
+    /// Has it do something of which nobody hears. It begins anew if that fails.
+    async fn tell(&mut self, message: &[u8]) {
+        let Some(process) = &mut self.process else { return };
+        process.say(message);
+        let (mut done, mut failed) = (false, false);
+        while !done && !failed {
+            process.happening(None).await;
+            failed = process.exit.is_some();
+            while let Some(said) = process.told.pop_front() {
+                done |= said == Said::Finished;
+                failed |= matches!(said, Said::Failed(_) | Said::Nonsense);
+            }
+        }
+        if failed {
+            self.kill().await;
+            // It knew nothing.
+            self.lost = None;
+        }
     }
 
     fn has_died(&self, exit: Exit) -> Failure {
@@ -185,11 +216,32 @@ impl Host for Interpreter {
 
     async fn run(
         &mut self,
-        Cell(code): &Cell,
+        cell: &Cell,
         client: &mpsc::Sender<Bytes>,
         began: Instant,
         goes_on: bool,
     ) -> Result<(), Broken> {
+        let code = match cell {
+            Cell::Code(code) => code,
+            Cell::Import(modules) => {
+                self.tell(&said::imports(modules)).await;
+                return Ok(());
+            }
+            Cell::Rest => {
+                if self.process.is_some() {
+                    self.kill().await;
+                    self.lost = Some(WAS_IDLE);
+                }
+                return Ok(());
+            }
+            Cell::Become(daemon, birth) => {
+                self.daemon = Arc::clone(daemon);
+                self.birth = birth.clone();
+                self.lost = None;
+                self.tell(&said::surroundings(birth)).await;
+                return Ok(());
+            }
+        };
         let mut frames = Vec::new();
         self.ready(&mut frames).await.map_err(|error| Broken::Host(error.to_string()))?;
         let Some(process) = &mut self.process else { return Err(Broken::Gone) };

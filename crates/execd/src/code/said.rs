@@ -1,12 +1,12 @@
 //! What interpreters say of their cells, on their sockets: a letter, the number of fields, and each
-//! field after its length.
+//! field after its length. They are told what to do in the same way.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ffi::OsStr};
 
 use osb_api::execd::{Event, Failure};
 use serde_json::Value;
 
-use crate::driven::Tongue;
+use crate::driven::{Birth, Tongue};
 
 /// The most that one message may take. Of a longer one only that it came is known.
 const LONGEST: usize = 32 << 20;
@@ -44,8 +44,33 @@ pub(super) type Shapes = BTreeMap<String, Value>;
 
 /// A cell, as interpreters read it.
 pub(super) fn cell(code: &str) -> Vec<u8> {
-    let length = u32::try_from(code.len()).unwrap_or(u32::MAX);
-    [b"R\x00\x01", &length.to_be_bytes()[..], code.as_bytes()].concat()
+    told(b'R', &[code.as_bytes()])
+}
+
+/// What to import.
+pub(super) fn imports(modules: &[String]) -> Vec<u8> {
+    let modules: Vec<&[u8]> = modules.iter().map(String::as_bytes).collect();
+    told(b'I', &modules)
+}
+
+/// What there is around an interpreter: its directory, and its variables.
+pub(super) fn surroundings(Birth { cwd, env }: &Birth) -> Vec<u8> {
+    let pairs = env.iter().flat_map(|(name, value)| [name.as_os_str(), value.as_os_str()]);
+    let fields = std::iter::once(cwd.as_os_str()).chain(pairs);
+    told(b'V', &fields.map(OsStr::as_encoded_bytes).collect::<Vec<_>>())
+}
+
+/// A message with these fields, of which there are fewer than a sandbox can have variables.
+fn told(kind: u8, fields: &[&[u8]]) -> Vec<u8> {
+    let fields = fields.get(..usize::from(u16::MAX)).unwrap_or(fields);
+    let count = u16::try_from(fields.len()).unwrap_or(u16::MAX);
+    let mut message = [&[kind][..], &count.to_be_bytes()].concat();
+    for field in fields {
+        let length = u32::try_from(field.len()).unwrap_or(u32::MAX);
+        message.extend_from_slice(&length.to_be_bytes());
+        message.extend_from_slice(field);
+    }
+    message
 }
 
 /// That something which was shown has been passed on.
@@ -214,16 +239,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn told(kind: u8, fields: &[&[u8]]) -> Vec<u8> {
-        let count = u16::try_from(fields.len()).unwrap();
-        let mut message = [&[kind], &count.to_be_bytes()[..]].concat();
-        for field in fields {
-            message.extend(u32::try_from(field.len()).unwrap().to_be_bytes());
-            message.extend(*field);
-        }
-        message
-    }
 
     fn heard<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<Said> {
         let (mut messages, mut all) = (Messages::default(), Vec::new());

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ahead;
 mod background;
 mod bare_image;
 mod boot;

@@ -12,8 +12,9 @@ use hyper::body::Incoming;
 use osb_api::headers;
 use osb_core::{
     Account, Token,
-    agent::{Boot, Counters},
+    agent::{Ahead, Boot, CodeAhead, Counters, Readied, Sent},
 };
+use osb_sys::message;
 use rustix::{
     io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd},
     process::{Pid, Signal, kill_process},
@@ -74,6 +75,30 @@ impl Sandbox {
         Self::boot(directory, "", Signal::TERM, &boot, "")
     }
 
+    /// One that is told what to make ready, and then what it is for. Between the two, `meanwhile` happens.
+    pub(crate) fn readied(
+        code: CodeAhead,
+        own: (&str, &str),
+        meanwhile: impl FnOnce(&Self),
+    ) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut boot = boot(&directory, &["sleep", "1000"], None);
+        let ahead =
+            Ahead { code, env: boot.env.clone(), workdir: boot.workdir.clone(), user: None };
+        boot.env.insert(own.0.to_owned(), own.1.to_owned());
+        let (here, there) = message::channel().unwrap();
+        let there = fcntl_dupfd_cloexec(there, 10).unwrap();
+        fcntl_setfd(&there, FdFlags::empty()).unwrap();
+        let instructions = format!("3<&{0} {0}<&-", there.as_raw_fd());
+        let sandbox = Self::spawn(directory, "", Signal::TERM, &instructions, "");
+        drop(there);
+        message::send(&here, &Sent::Ahead(Box::new(ahead)), &[]).unwrap();
+        message::receive::<Readied>(&here).unwrap().expect("it is ready");
+        meanwhile(&sandbox);
+        message::send(&here, &Sent::Here(Box::new(boot)), &[]).unwrap();
+        sandbox
+    }
+
     fn launch(
         directory: TempDir,
         wrapper: &str,
@@ -94,12 +119,22 @@ impl Sandbox {
         redirections: &str,
     ) -> Self {
         osb_sys::fs::write(path(&directory, "boot"), serde_json::to_vec(boot).unwrap()).unwrap();
+        Self::spawn(directory, wrapper, end_with, "3<boot", redirections)
+    }
+
+    fn spawn(
+        directory: TempDir,
+        wrapper: &str,
+        end_with: Signal,
+        instructions: &str,
+        redirections: &str,
+    ) -> Self {
         let listener = UnixListener::bind(path(&directory, "socket")).unwrap();
         // Out of the way of 3 and 4, which the script opens one after the other.
         let listener = fcntl_dupfd_cloexec(listener, 10).unwrap();
         fcntl_setfd(&listener, FdFlags::empty()).unwrap();
         let script = format!(
-            "exec {wrapper} \"$0\" --boot 3<boot 4<&{0} {0}<&- {redirections}",
+            "exec {wrapper} \"$0\" --boot {instructions} 4<&{0} {0}<&- {redirections}",
             listener.as_raw_fd()
         );
         let mut bash: Command = osb_sys::command::command("/bin/bash");

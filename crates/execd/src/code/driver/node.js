@@ -84,7 +84,8 @@
     display[name] = (content) => tell("D", "", kind, name === "json" ? JSON.stringify(content) : content, "text/plain", `<${kind}>`);
   }
   Object.defineProperty(globalThis, "display", { value: display, writable: true, configurable: true });
-  globalThis.require = require("module").createRequire(process.cwd() + "/cell.js");
+  const here = () => (globalThis.require = require("module").createRequire(process.cwd() + "/cell.js"));
+  here();
   globalThis.module = { exports: {} };
   globalThis.exports = globalThis.module.exports;
 
@@ -259,14 +260,41 @@
   process.on("uncaughtException", (error) => process.stderr.write(`${util.inspect(error)}\n`));
   process.on("unhandledRejection", (error) => process.stderr.write(`${util.inspect(error)}\n`));
 
+  // Is as if it had been started there, with these variables and no others.
+  function become(cwd, ...pairs) {
+    try {
+      process.chdir(cwd);
+      here();
+      for (const name of Object.keys(process.env)) delete process.env[name];
+      for (let at = 0; at < pairs.length; at += 2) process.env[pairs[at]] = pairs[at + 1];
+    } catch (error) {
+      failed(error);
+    }
+    tell("F", count);
+  }
+
+  // The first message of what was heard, which is taken from it; nothing if it has not arrived whole.
+  function message() {
+    if (heard.length < 3) return null;
+    const fields = [];
+    let at = 3;
+    for (let left = heard.readUInt16BE(1); left > 0; left -= 1) {
+      if (heard.length < at + 4 || heard.length < at + 4 + heard.readUInt32BE(at)) return null;
+      const end = at + 4 + heard.readUInt32BE(at);
+      fields.push(heard.toString("utf8", at + 4, end));
+      at = end;
+    }
+    const kind = String.fromCharCode(heard[0]);
+    heard = heard.subarray(at);
+    return { kind, fields };
+  }
+
   control.on("data", (chunk) => {
     heard = Buffer.concat([heard, chunk]);
-    while (heard.length >= 7) {
-      const length = heard.readUInt32BE(3);
-      if (heard.length < 7 + length) break;
-      const code = heard.toString("utf8", 7, 7 + length);
-      heard = heard.subarray(7 + length);
-      waiting = waiting.then(() => run(code));
+    for (let told = message(); told !== null; told = message()) {
+      const { kind, fields } = told;
+      const work = { R: run, V: become, I: () => tell("F", count) }[kind];
+      waiting = waiting.then(() => work(...fields));
     }
   });
   control.on("end", () => process.exit(0));

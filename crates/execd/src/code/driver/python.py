@@ -249,6 +249,23 @@ def _execd():
     sys.meta_path.insert(0, Finder("matplotlib.pyplot", "IPython.display", "linecache"))
     sys.meta_path.append(Finder("IPython", "IPython.core", "IPython.core.display"))
 
+    def become(cwd, *pairs):
+        """Is as if it had been started there, with these variables and no others."""
+        os.chdir(cwd)
+        wanted = dict(zip(pairs[::2], pairs[1::2]))
+        for name in [name for name in os.environb if name not in wanted]:
+            del os.environb[name]
+        os.environb.update(wanted)
+
+    def prepare(*modules):
+        rich()
+        for name in modules:
+            try:
+                __import__(name.decode())
+            except Exception:
+                # Whoever imports it is told why it cannot be.
+                pass
+
     _signal.signal(_signal.SIGINT, on_interrupt)
     while True:
         try:
@@ -264,7 +281,12 @@ def _execd():
                 # Cells may have changed it.
                 _signal.signal(_signal.SIGINT, on_interrupt)
                 State.busy = True
-                run(fields[0].decode())
+                if head[:1] == b"V":
+                    become(*fields)
+                elif head[:1] == b"I":
+                    prepare(*fields)
+                else:
+                    run(fields[0].decode())
             finally:
                 State.busy = False
         except Leaving as leaving:
