@@ -43,6 +43,8 @@ use table::Report;
 
 /// The pool that claims are measured with.
 const POOL: &str = "[[pool]]\nimage = 'host'\nsize = 8\n";
+/// The same, with an interpreter in each.
+const CODE_POOL: &str = "[[pool]]\nimage = 'host'\nsize = 8\ncode = ['python']\n";
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -88,7 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         Some(Part::Code) => {
-            let code = runtime.block_on(Code::measure(&osb, POOL, options.count / 2))?;
+            let code = runtime.block_on(Code::measure(&osb, CODE_POOL, options.count / 2))?;
             println!("{}", table::of_code(&code));
             return Ok(ExitCode::SUCCESS);
         }
@@ -103,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let warm = claims(&osb, options.count / 2).await?;
         let network = Network::measure(&osb, options.count, options.mebibytes).await?;
         let images = Images::measure(&osb, options.count / 2).await?;
-        let code = Code::measure(&osb, POOL, options.count / 4).await?;
+        let code = Code::measure(&osb, CODE_POOL, options.count / 4).await?;
         let server = Server::start(&osb, "").await?;
         let client = server.client();
         let report = measure_all(&server, &client, options, warm, network, images, code).await;

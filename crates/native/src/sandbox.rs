@@ -300,7 +300,8 @@ impl Place {
     }
 }
 
-fn limits(spec: &SandboxSpec) -> Limits {
+/// What a sandbox may use whose spec says this.
+pub(crate) fn limits(spec: &SandboxSpec) -> Limits {
     let resources = &spec.resources;
     Limits {
         cpu_millis: resources.cpu.map(osb_core::Cpu::millis),

@@ -12,10 +12,10 @@
 mod keep;
 mod stock;
 
-use std::{fs::File, io, os::fd::OwnedFd, sync::Arc};
+use std::{collections::BTreeMap, fs::File, io, os::fd::OwnedFd, sync::Arc};
 
 use osb_api::SandboxId;
-use osb_core::{ImageName, Observed, ObservedState};
+use osb_core::{ImageName, Observed, ObservedState, agent::CodeAhead};
 use osb_image::{Image, ImageError, Images};
 use osb_registry::Reference;
 use osb_sys::{
@@ -43,6 +43,11 @@ use crate::{
 pub struct PoolConfig {
     pub image: ImageName,
     pub size: usize,
+    /// The interpreters that run in each.
+    pub code: CodeAhead,
+    /// Variables that those who claim them are expected to bring, so that interpreters have them from
+    /// their start.
+    pub env: BTreeMap<String, String>,
 }
 
 /// Whether there can ever be an image of this name. There need not be one yet.

@@ -1,8 +1,10 @@
 //! Warm sandboxes: the same laws, and what is true of pools alone.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use osb_core::{ImageName, PoolStatus, Runtime, testkit::conformance::Harness};
+use osb_core::{
+    Cpu, ImageName, Memory, PoolStatus, Runtime, agent::CodeAhead, testkit::conformance::Harness,
+};
 use osb_image::RunConfiguration;
 use osb_native::{Native, PoolConfig};
 use osb_registry::Reference;
@@ -14,8 +16,13 @@ use crate::{
 
 const SIZE: usize = 3;
 
+fn pool(image: &str, size: usize) -> PoolConfig {
+    let (code, env) = (CodeAhead::default(), BTreeMap::new());
+    PoolConfig { image: ImageName::new(image), size, code, env }
+}
+
 async fn host() -> Option<Host> {
-    let pools = vec![PoolConfig { image: ImageName::new("host"), size: SIZE }];
+    let pools = vec![pool("host", SIZE)];
     let host = Host::new(pools).await?;
     is_full(&host.native()).await;
     Some(host)
@@ -71,6 +78,49 @@ async fn instructions_that_are_longer_than_a_message_arrive_too() {
     let body = r#"{"command": "echo $(expr length $LONG_3)"}"#;
     let (status, said) = ask(&host, &spec, "POST /command", body).await;
     assert!(status == 200 && said.contains("100000"), "{status} {said}");
+    native.remove(spec.id).await.unwrap();
+}
+
+/// An image in which execd finds nothing that it could start.
+#[tokio::test]
+async fn interpreters_that_an_image_lacks_leave_it_as_it_is() {
+    let code = CodeAhead { languages: vec!["python".to_owned()], imports: Vec::new() };
+    let pools = vec![PoolConfig { code, ..pool("lacking", 1) }];
+    let Some(host) = Host::new(pools).await else { return };
+    made::put(host.native().images(), "lacking", &[made::base()], RunConfiguration::default());
+    is_full(&host.native()).await;
+    let spec = images::on(&host, "lacking");
+    host.native().ensure(&spec).await.unwrap();
+    let body = r#"{"code": "1", "context": {"language": "python"}}"#;
+    let (status, said) = ask(&host, &spec, "POST /code", body).await;
+    assert!(status >= 400 && said.contains("python3 or python"), "{status} {said}");
+    host.native().remove(spec.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn interpreters_of_a_pool_run_before_they_are_asked_for() {
+    let languages = vec!["python".to_owned()];
+    let code = CodeAhead { languages, imports: vec!["json.tool".to_owned()] };
+    let env = BTreeMap::from([("PYTHONPATH".to_owned(), "/expected".to_owned())]);
+    let pools = vec![PoolConfig { code, env, ..pool("host", 1) }];
+    let Some(host) = Host::new(pools).await else { return };
+    let native = host.native();
+    is_full(&native).await;
+    let mut spec = host.spec();
+    spec.env.insert("TOLD".to_owned(), "later".to_owned());
+    spec.env.insert("PYTHONPATH".to_owned(), "/expected".to_owned());
+    // More than what those have that wait, and of the other less.
+    spec.resources.memory = Some(Memory::from_bytes(4 << 30));
+    spec.resources.pids = Some(100);
+    spec.resources.cpu = Some(Cpu::from_millis(500));
+    native.ensure(&spec).await.unwrap();
+    let code = "import os, sys; \
+        (os.environ['TOLD'], 'json.tool' in sys.modules, '/expected' in sys.path)";
+    let body = serde_json::json!({"code": code, "context": {"language": "python"}}).to_string();
+    let (status, said) = ask(&host, &spec, "POST /code", &body).await;
+    assert!(status == 200 && said.contains("('later', True, True)"), "{status} {said}");
+    let pools = native.pools();
+    assert_eq!((pools[0].claims, pools[0].misses, pools[0].failures), (1, 0, 0), "{pools:?}");
     native.remove(spec.id).await.unwrap();
 }
 
@@ -131,7 +181,7 @@ async fn a_warm_sandbox_that_ends_is_replaced() {
 }
 
 async fn pool_of(image: &str) -> Option<Host> {
-    Host::new(vec![PoolConfig { image: ImageName::new(image), size: SIZE }]).await
+    Host::new(vec![pool(image, SIZE)]).await
 }
 
 #[tokio::test]
@@ -212,7 +262,7 @@ async fn a_claimed_sandbox_begins_as_its_image_says() {
 async fn a_pool_of_what_can_be_no_image_is_refused() {
     let Some(host) = Host::new(Vec::new()).await else { return };
     host.native().release().unwrap();
-    let pools = vec![PoolConfig { image: ImageName::new("No Image"), size: 1 }];
+    let pools = vec![pool("No Image", 1)];
     let refused = Native::start(host.config(pools), osb_bundle::EXECD).await;
     assert!(matches!(refused, Err(osb_native::StartError::Pool(_))), "{refused:?}");
 }

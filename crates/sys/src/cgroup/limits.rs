@@ -101,16 +101,22 @@ impl Group {
 }
 
 impl OpenLimits {
-    /// As [`Group::limit`].
+    /// As [`Group::limit`], and as often as one likes.
     pub fn limit(&self, limits: &Limits) -> Result<(), PathError> {
-        for Setting { path, value, .. } in self.group.settings(limits) {
-            // One that is not here was absent.
-            if let Some((_, file)) = self.files.iter().find(|(open, _)| *open == path) {
-                let mut file: &File = file;
-                let written = file.write_all(value.as_bytes());
-                written.map_err(|error| PathError::new("write", path, error))?;
-            }
-        }
-        Ok(())
+        let settings = self.group.settings(limits);
+        // Memory is never more than memory and swap: what is to be raised, is raised from the last on.
+        let refused: Vec<_> =
+            settings.iter().filter(|setting| self.write(setting).is_err()).collect();
+        refused.into_iter().try_for_each(|setting| self.write(setting))
+    }
+
+    fn write(&self, Setting { path, value, .. }: &Setting) -> Result<(), PathError> {
+        // One that is not here was absent.
+        let Some((_, file)) = self.files.iter().find(|(open, _)| open == path) else {
+            return Ok(());
+        };
+        let mut file: &File = file;
+        let written = file.write_all(value.as_bytes());
+        written.map_err(|error| PathError::new("write", path, error))
     }
 }

@@ -9,28 +9,33 @@ use std::{
 };
 
 use osb_api::SandboxId;
-use osb_core::{ImageName, SandboxSpec, Token};
-use osb_sys::message;
+use osb_core::{
+    ImageName, SandboxSpec, Token,
+    agent::{Ahead, Readied, Sent},
+};
+use osb_sys::{message, ready};
 use tokio::{
+    io::Interest,
     sync::{oneshot, watch},
-    time::Instant,
+    time::{Instant, timeout},
 };
 
 use super::{PoolConfig, Warm, stock::Next};
 use crate::{
+    beginning::Beginning,
     native::{
         Inner, Native, images,
         make::{Up, attend, ended},
         memory::Ear,
     },
-    sandbox::{Purpose, State},
+    sandbox::{self, Purpose, State},
 };
 
 /// The longest rest after a sandbox was started.
 const LONGEST_REST: Duration = Duration::from_secs(1);
-/// How long to wait after a failure at first, and at most.
-const FIRST_BACKOFF: Duration = Duration::from_millis(500);
-const LAST_BACKOFF: Duration = Duration::from_mins(1);
+
+/// How long the interpreters of a warm sandbox may take to start, and to import what they should have.
+const READYING: Duration = Duration::from_secs(100);
 
 /// How long clearing the pools may take when the server ends.
 const LAST_MOMENT: Duration = Duration::from_secs(5);
@@ -82,10 +87,36 @@ impl Native {
         let watcher = self.inner.tasks.spawn(watching).abort_handle();
         let warm =
             Warm { place, base, image: found, spawned, limits, blank, channel, watcher, follower };
+        if let Err(error) = self.make_ready(&warm, &state.spec).await {
+            self.discard(warm).await?;
+            return Err(error);
+        }
         match self.inner.pools.add(image, warm) {
             Ok(()) => Ok(()),
             Err(warm) => self.discard(*warm).await,
         }
+    }
+
+    /// Has execd start what is to run in a warm sandbox, if anything is, and waits until that runs.
+    async fn make_ready(&self, warm: &Warm, spec: &SandboxSpec) -> io::Result<()> {
+        let pools = &self.inner.config.pools;
+        let Some(pool) = pools.iter().find(|pool| pool.image == spec.image) else { return Ok(()) };
+        if pool.code.languages.is_empty() {
+            return Ok(());
+        }
+        // From here on programs of the image run in it.
+        warm.limits.limit(&sandbox::limits(spec)).map_err(io::Error::other)?;
+        let rootfs = self.ground(&warm.image);
+        let begins = self.beginning(&warm.image, &rootfs).map_err(io::Error::other)?;
+        let Beginning { mut env, workdir, user, .. } = (*begins).clone();
+        env.extend(pool.env.clone());
+        let ahead = Ahead { code: pool.code.clone(), env, workdir, user };
+        message::send(&warm.channel, &Sent::Ahead(Box::new(ahead)), &[])?;
+        let channel = ready::register(warm.channel.try_clone()?, Interest::READABLE)?;
+        let readied = timeout(READYING, channel.readable()).await;
+        drop(readied.map_err(|_| io::Error::other("its interpreters take too long to start"))??);
+        let ended = || io::Error::other("it has ended");
+        message::receive::<Readied>(&warm.channel)?.map(drop).ok_or_else(ended)
     }
 
     /// Clears away all that wait, as far as it can be done in a moment.
@@ -157,7 +188,6 @@ async fn stay(
 /// One sandbox is started after another, with a rest after each that is as long as it took: a busy
 /// machine is left in peace for longer.
 async fn keep(runtime: Weak<Inner>, mut renamed: watch::Receiver<()>) {
-    let mut failures: u32 = 0;
     loop {
         let Some(inner) = runtime.upgrade() else { return };
         let native = Native { inner };
@@ -176,16 +206,11 @@ async fn keep(runtime: Weak<Inner>, mut renamed: watch::Receiver<()>) {
             Next::At(moment) => Some(moment),
             Next::Start(image) => {
                 let started = native.warm_up(&image).await;
-                let rest = if let Err(error) = started {
+                if let Err(error) = started {
                     pools.count_failure(&image);
                     tracing::warn!(%image, %error, "cannot start a warm sandbox; it is tried again");
-                    let backoff = FIRST_BACKOFF.saturating_mul(1 << failures.min(16));
-                    failures = failures.saturating_add(1);
-                    backoff.min(LAST_BACKOFF)
-                } else {
-                    failures = 0;
-                    now.elapsed().min(LONGEST_REST)
-                };
+                }
+                let rest = now.elapsed().min(LONGEST_REST);
                 drop(native);
                 tokio::select! {
                     () = tokio::time::sleep(rest) => continue,

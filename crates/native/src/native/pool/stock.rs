@@ -18,6 +18,10 @@ use super::{PoolConfig, Warm, are_same};
 /// of a new sandbox are what its owner waits for.
 const QUIET: Duration = Duration::from_millis(25);
 
+/// How long a pool waits after a failure at first, and at most.
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+const LAST_BACKOFF: Duration = Duration::from_mins(1);
+
 /// All pools of this server.
 #[derive(Debug)]
 pub(in super::super) struct Pools {
@@ -53,6 +57,10 @@ struct Pool {
     claims: u64,
     misses: u64,
     failures: u64,
+    /// How many have failed since one was of use to somebody.
+    in_a_row: u32,
+    /// When the next may be started after one has failed.
+    not_before: Option<Instant>,
 }
 
 /// What the keeper should do.
@@ -75,7 +83,7 @@ pub(in super::super) struct Creating {
 
 impl Pools {
     pub(in super::super) fn new(configs: &[PoolConfig], disk: Option<Memory>) -> Self {
-        let pools = configs.iter().map(|PoolConfig { image, size }| Pool {
+        let pools = configs.iter().map(|PoolConfig { image, size, .. }| Pool {
             image: image.clone(),
             current: None,
             size: *size,
@@ -83,6 +91,8 @@ impl Pools {
             claims: 0,
             misses: 0,
             failures: 0,
+            in_a_row: 0,
+            not_before: None,
         });
         let stock = Stock { pools: pools.collect(), ..Stock::default() };
         Self {
@@ -115,7 +125,10 @@ impl Pools {
         let fit = pool.ready.iter().position(|warm| are_same(&warm.image, image));
         let taken = fit.and_then(|at| pool.ready.remove(at));
         match taken {
-            Some(_) => pool.claims += 1,
+            Some(_) => {
+                pool.claims += 1;
+                pool.in_a_row = 0;
+            }
             None => pool.misses += 1,
         }
         *last_claim = Some(Instant::now());
@@ -192,9 +205,14 @@ impl Pools {
     pub(super) fn next(&self, now: Instant) -> Next {
         let stock = self.lock();
         let is_wanting = |pool: &&Pool| pool.current.is_some() && pool.ready.len() < pool.size;
-        let wanting = stock.pools.iter().filter(is_wanting);
-        let emptiest = wanting.min_by_key(|pool| pool.ready.len() * 1000 / pool.size);
-        let Some(pool) = emptiest else { return Next::Rest };
+        let is_held = |pool: &&Pool| pool.not_before.is_some_and(|moment| now < moment);
+        let (held, free): (Vec<_>, Vec<_>) =
+            stock.pools.iter().filter(is_wanting).partition(is_held);
+        let emptiest = free.into_iter().min_by_key(|pool| pool.ready.len() * 1000 / pool.size);
+        let Some(pool) = emptiest else {
+            let first = held.iter().filter_map(|pool| pool.not_before).min();
+            return first.map_or(Next::Rest, Next::At);
+        };
         // Whoever waits for a sandbox needs the machine more; the end of it is a change.
         if stock.creating > 0 || stock.is_closed {
             return Next::Rest;
@@ -223,7 +241,7 @@ impl Pools {
         let mut stock = self.lock();
         let found = stock.pools.iter_mut().find_map(|pool| {
             let place = pool.ready.iter().position(|warm| warm.place.id == id)?;
-            pool.failures += 1;
+            pool.fail();
             pool.ready.remove(place)
         });
         self.changed.notify_one();
@@ -233,12 +251,22 @@ impl Pools {
     pub(super) fn count_failure(&self, image: &ImageName) {
         let mut stock = self.lock();
         if let Some(pool) = stock.pools.iter_mut().find(|pool| pool.image == *image) {
-            pool.failures += 1;
+            pool.fail();
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Stock> {
         lock(&self.stock)
+    }
+}
+
+impl Pool {
+    /// One could not be started, or has ended. The more of them, the longer it takes until the next.
+    fn fail(&mut self) {
+        let backoff = FIRST_BACKOFF.saturating_mul(1 << self.in_a_row.min(16)).min(LAST_BACKOFF);
+        self.failures += 1;
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.not_before = Some(Instant::now() + backoff);
     }
 }
 
