@@ -207,11 +207,11 @@ impl Place {
         state: &State,
         begins: &Beginning,
         to: &Self,
-        gift: Gift,
+        Gift { limits: open, blank, channel }: &Gift,
     ) -> Result<(), PathError> {
-        let Gift { limits: open, mut blank, channel } = gift;
         open.limit(&limits(&state.spec))?;
-        self.instruct(&channel, self.boot(&state.spec, begins, self.group.is_real()))?;
+        self.instruct(channel, self.boot(&state.spec, begins, self.group.is_real()))?;
+        let mut blank: &File = blank;
         let written = blank.write_all(&self.text(state)?);
         written.map_err(|error| PathError::new("write", self.directory.join(STATE), error))?;
         fs::rename(&self.directory, &to.directory)

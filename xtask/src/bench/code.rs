@@ -27,6 +27,10 @@ pub(crate) struct Code {
     pub(crate) cold: Sample,
     /// Python by hand, from its start to its output.
     pub(crate) by_hand: Sample,
+    /// The first cell of a sandbox that is there, without a context.
+    pub(crate) first: Sample,
+    /// The same as a command, `python3 -c`.
+    pub(crate) command: Sample,
     /// Bytes per second out of one cell.
     pub(crate) output: f64,
 }
@@ -46,8 +50,8 @@ impl Code {
         let made = made(&client, count).await;
         let removed = client.remove_all().await;
         server.stop()?;
-        let (cold, by_hand) = removed.and(made)?;
-        Ok(Self { warm, claim, cold, by_hand, output })
+        let Made { cold, by_hand, first, command } = removed.and(made)?;
+        Ok(Self { warm, claim, cold, by_hand, first, command, output })
     }
 }
 
@@ -79,17 +83,36 @@ async fn claimed(client: &Client, count: usize) -> Result<(Sample, Sample, f64)>
     Ok((Sample::new(firsts), Sample::new(later), output))
 }
 
-/// The first cell of sandboxes that are made for it, and Python by hand beside it.
-async fn made(client: &Client, count: usize) -> Result<(Sample, Sample)> {
+/// What is measured with sandboxes that are made for it.
+struct Made {
+    cold: Sample,
+    by_hand: Sample,
+    first: Sample,
+    command: Sample,
+}
+
+/// The first cell of sandboxes that are made for it, and Python by hand beside it; and of those that
+/// are there, beside Python as a command.
+async fn made(client: &Client, count: usize) -> Result<Made> {
     let (mut cold, mut by_hand) = (Vec::new(), Vec::new());
+    let (mut first, mut command) = (Vec::new(), Vec::new());
     for _ in 0..count {
         let began = Instant::now();
         let sandbox = client.create().await?;
         cold.push(add(client, &sandbox).await? - began);
         client.remove(&sandbox.id).await?;
         by_hand.push(floor::python()?);
+        let sandbox = client.create().await?;
+        client.run_argv(&sandbox, &["true"]).await?;
+        let began = Instant::now();
+        let printed = client.run_until(&sandbox, "python3 -c 'print(1 + 1)'", "\"2\"").await?;
+        command.push(printed - began);
+        let began = Instant::now();
+        first.push(add(client, &sandbox).await? - began);
+        client.remove(&sandbox.id).await?;
     }
-    Ok((Sample::new(cold), Sample::new(by_hand)))
+    let [cold, by_hand, first, command] = [cold, by_hand, first, command].map(Sample::new);
+    Ok(Made { cold, by_hand, first, command })
 }
 
 /// Runs the smallest cell; returns the moment at which its value was here.

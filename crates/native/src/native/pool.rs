@@ -80,8 +80,12 @@ pub(super) struct Warm {
     /// Clears it away if it ends before it is claimed.
     watcher: AbortHandle,
     /// Who follows it from its claim on.
-    follower: oneshot::Sender<Up>,
+    follower: oneshot::Sender<Claimed>,
 }
+
+/// A warm sandbox that somebody has claimed, and what it was given its purpose with: to close that takes
+/// longer than whoever claimed it should wait.
+pub(super) type Claimed = (Up, Gift);
 
 /// What is left of a warm sandbox that could not be claimed.
 #[derive(Debug)]
@@ -111,7 +115,8 @@ impl Native {
         let Warm { place: from, spawned, limits, blank, channel, watcher, follower, .. } = warm;
         let began = tokio::time::Instant::now();
         let place = self.place_of(state);
-        let given = in_place(|| from.give(state, begins, &place, Gift { limits, blank, channel }));
+        let gift = Gift { limits, blank, channel };
+        let given = in_place(|| from.give(state, begins, &place, &gift));
         if let Err(error) = given {
             let id = state.spec.id;
             tracing::warn!(sandbox_id = %id, %error, "a warm sandbox could not be used; another is made");
@@ -119,7 +124,7 @@ impl Native {
             return Err(Box::new(Spoilt { place: from, spawned }));
         }
         let id = place.id;
-        if let Err(up) = follower.send(self.stand(place, spawned)) {
+        if let Err((up, _)) = follower.send((self.stand(place, spawned), gift)) {
             // It has just ended, and nobody follows it any more.
             self.inner.tasks.spawn(follow(Arc::downgrade(&self.inner), up));
         }

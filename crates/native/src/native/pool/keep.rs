@@ -20,12 +20,12 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{PoolConfig, Warm, stock::Next};
+use super::{Claimed, PoolConfig, Warm, stock::Next};
 use crate::{
     beginning::Beginning,
     native::{
         Inner, Native, images,
-        make::{Up, attend, ended},
+        make::{attend, ended},
         memory::Ear,
     },
     sandbox::{self, Purpose, State},
@@ -166,15 +166,18 @@ async fn stay(
     id: SandboxId,
     process: OwnedFd,
     ear: Ear,
-    mut claimed: oneshot::Receiver<Up>,
+    mut claimed: oneshot::Receiver<Claimed>,
 ) {
     let mut end = pin!(ended(&process));
     let ended = tokio::select! {
-        Ok(up) = &mut claimed => return attend(runtime, up, end, ear).await,
+        Ok((up, gift)) = &mut claimed => {
+            drop(gift);
+            return attend(runtime, up, end, ear).await;
+        }
         ended = &mut end => ended,
     };
     claimed.close();
-    if let Ok(up) = claimed.try_recv() {
+    if let Ok((up, _)) = claimed.try_recv() {
         // In the same moment.
         return attend(runtime, up, std::future::ready(ended), ear).await;
     }
