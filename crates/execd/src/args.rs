@@ -104,10 +104,12 @@ const AFTER: &str = "\
 Flags may also be written with one dash, as in `-port 44772`. A flag wins over its variable.
 
 Variables that have no flag:
-  EXECD_ENVS  File of assignments that are added to the environment of every command, read anew for
-              each; commands see the variable, so that they can add to the file
-  PATH        Where programs are looked for, by execd and by commands
-  HOME        What `~` stands for in paths";
+  EXECD_ENVS       File of assignments that are added to the environment of every command, read anew
+                   for each; commands see the variable, so that they can add to the file
+  EXECD_CODE_KIND  What runs code: `builtin`, or `jupyter` for a kernel of the image; unless set, a
+                   kernel where there is one for the language
+  PATH             Where programs are looked for, by execd and by commands
+  HOME             What `~` stands for in paths";
 
 impl Args {
     /// The arguments of this process, or the end of it with an explanation.

@@ -3,15 +3,20 @@
 //!
 //! A bash context is a session (`session`) whose output is not cut into lines. In the others an
 //! interpreter of the image (`interpreter`) executes a program that execd carries (`driver`), which
-//! takes cells from a socket and says there what came of them (`said`).
+//! takes cells from a socket and says there what came of them (`said`), or a Jupyter kernel of the
+//! image does (`kernel`).
 
 mod ahead;
+mod cell;
 mod contexts;
 mod door;
 mod driver;
 mod interpreter;
+mod kernel;
 mod language;
+mod runner;
 mod said;
+mod shapes;
 
 use std::{ffi::OsStr, sync::Arc, time::Duration};
 
@@ -104,10 +109,10 @@ async fn run(State(daemon): State<Arc<Daemon>>, request: Body) -> Result<Respons
 
 /// `POST /code/context`.
 async fn create(State(daemon): State<Arc<Daemon>>, request: Body) -> Result<Response, ApiError> {
-    let CreateContext { language, cwd } = body::json(request).await?;
+    let CreateContext { language, cwd, kind } = body::json(request).await?;
     let language = Language::named(&language)?;
     let cwd = cwd.filter(|cwd| !cwd.is_empty());
-    let context = daemon.contexts.create(&daemon, language, cwd).await?;
+    let context = daemon.contexts.create(&daemon, language, cwd, kind).await?;
     Ok(reply::json(&context.describe()))
 }
 

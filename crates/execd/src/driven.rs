@@ -99,6 +99,27 @@ impl<T: Tongue> Driven<T> {
         self.stderr.be_verbatim();
     }
 
+    /// Speaks with it no more: its standard input is at its end.
+    pub(crate) fn hang_up(&mut self) {
+        self.control = None;
+    }
+
+    /// Drops what it only repeats on its outputs.
+    pub(crate) fn drop_echo(&mut self) {
+        self.stdout.drop_echo(self.pid, 1);
+        self.stderr.drop_echo(self.pid, 2);
+    }
+
+    /// Remembers the last that it prints on its standard error.
+    pub(crate) fn remember_errors(&mut self) {
+        self.stderr.remember();
+    }
+
+    /// The last lines that it has printed there.
+    pub(crate) fn last_errors(&self) -> String {
+        self.stderr.remembered()
+    }
+
     /// Tells it something.
     pub(crate) fn say(&mut self, message: &[u8]) {
         self.outgoing.extend_from_slice(message);

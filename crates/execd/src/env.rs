@@ -39,6 +39,10 @@ pub const CODE_IMPORTS: &str = "EXECD_CODE_IMPORTS";
 /// After how many seconds without a cell the interpreter of a context is ended; 0 is never.
 pub const CODE_IDLE: &str = "EXECD_CODE_IDLE";
 
+/// What runs code whose context does not say: `builtin` or `jupyter`. Unless set, a kernel where the
+/// image has one for the language. In a sandbox of the native runtime this is a variable of the sandbox.
+pub const CODE_KIND: &str = "EXECD_CODE_KIND";
+
 /// Where commands without a path are looked for.
 pub const PATH: &str = "PATH";
 

@@ -9,6 +9,7 @@ mod verbatim;
 use std::{borrow::Cow, io, sync::Arc, time::Duration};
 
 use osb_api::execd::Event;
+use rustix::process::Pid;
 use tokio::net::unix::pipe::Receiver;
 
 pub(crate) use budget::Budget;
@@ -59,12 +60,31 @@ pub(crate) struct Output {
     cut: Cut,
     make: Make,
     budget: Option<Arc<Budget>>,
+    aside: Option<Box<Aside>>,
 }
+
+/// What most outputs need not know.
+#[derive(Debug, Default)]
+struct Aside {
+    /// Nobody wants it, because it comes on another way as well.
+    is_echo: bool,
+    /// The last that came, for whoever wants to know why nothing else does.
+    tail: Vec<u8>,
+}
+
+/// How much is remembered of an output.
+const TAIL: usize = 2 << 10;
 
 impl Output {
     /// Line by line, over a pipe that was told not to make its reader wait.
     pub(crate) fn new(pipe: Receiver, make: Make) -> Self {
-        Self { pipe: Some(pipe), cut: Cut::Lines(Lines::default()), make, budget: None }
+        Self {
+            pipe: Some(pipe),
+            cut: Cut::Lines(Lines::default()),
+            make,
+            budget: None,
+            aside: None,
+        }
     }
 
     /// From here on as it comes, with the ends of its lines.
@@ -75,6 +95,40 @@ impl Output {
     /// From here on drops all that is beyond a budget, which may be shared with other outputs.
     pub(crate) fn be_within(&mut self, budget: &Arc<Budget>) {
         self.budget = Some(Arc::clone(budget));
+    }
+
+    /// From here on remembers the last that comes, whether or not somebody wants it.
+    pub(crate) fn remember(&mut self) {
+        self.aside = Some(Box::default());
+    }
+
+    /// The last lines that came since.
+    pub(crate) fn remembered(&self) -> String {
+        let Some(Aside { tail, .. }) = self.aside.as_deref() else { return String::new() };
+        let text = String::from_utf8_lossy(tail);
+        // The first line is whole only if nothing was forgotten.
+        let whole =
+            if tail.len() < TAIL { Some(&*text) } else { text.split_once('\n').map(|it| it.1) };
+        whole.unwrap_or_default().trim().to_owned()
+    }
+
+    /// From here on drops what comes, if the process has put something else in place of its end of
+    /// the pipe: whoever collects its output itself writes here only what it has collected.
+    pub(crate) fn drop_echo(&mut self, pid: Pid, descriptor: u8) {
+        let Some(pipe) = &self.pipe else { return };
+        let Ok(ours) = rustix::fs::fstat(pipe) else { return };
+        let theirs = format!("/proc/{}/fd/{descriptor}", pid.as_raw_pid());
+        let is_echo = rustix::fs::stat(theirs)
+            .is_ok_and(|theirs| (theirs.st_dev, theirs.st_ino) != (ours.st_dev, ours.st_ino));
+        self.aside.get_or_insert_default().is_echo = is_echo;
+    }
+
+    /// Whether somebody wants what came.
+    fn note(aside: &mut Option<Box<Aside>>, bytes: &[u8]) -> bool {
+        let Some(aside) = aside else { return true };
+        aside.tail.extend_from_slice(bytes);
+        aside.tail.drain(..aside.tail.len().saturating_sub(TAIL));
+        !aside.is_echo
     }
 
     /// Drops all that is beyond a budget, which may be shared with other outputs.
@@ -153,11 +207,17 @@ impl Output {
                 self.pipe = None;
                 false
             }
-            Ok(length) => length == buffer.len(),
+            Ok(length) => {
+                Self::note(&mut self.aside, buffer.get(..length).unwrap_or_default());
+                length == buffer.len()
+            }
         }
     }
 
     fn take(&mut self, bytes: &[u8], now: i64, frames: &mut Vec<u8>) {
+        if !Self::note(&mut self.aside, bytes) {
+            return;
+        }
         let bytes = self.budget.as_ref().map_or(bytes, |budget| budget.admit(bytes));
         let make = self.make;
         let emit = |text: Cow<'_, str>| make(text.into_owned(), now).frame(frames);

@@ -48,6 +48,9 @@ pub struct CreateContext {
     pub language: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// What is to run the code; without it, a kernel if the image has one for the language.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ContextKind>,
 }
 
 /// The body of `POST /code`.

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
+use osb_api::execd::ContextKind;
 use osb_core::agent::CodeAhead;
 
 use super::language::Language;
@@ -48,8 +49,17 @@ impl Ahead {
 
 /// Variables that are read when a program starts, by how their names begin: by the C library, or by
 /// execd for it.
-const READ_BY_ALL: [&str; 8] =
-    ["GLIBC_", "HOME", "JUPYTER", "LANG", "LC_", "LD_", "MALLOC_", env::ON_DISCONNECT];
+const READ_BY_ALL: [&str; 9] = [
+    env::CODE_KIND,
+    env::ON_DISCONNECT,
+    "GLIBC_",
+    "HOME",
+    "JUPYTER",
+    "LANG",
+    "LC_",
+    "LD_",
+    "MALLOC_",
+];
 
 /// Those that Python reads, or modules when they are imported.
 const READ_BY_PYTHON: [&str; 10] =
@@ -60,12 +70,12 @@ const READ_BY_NODE: [&str; 4] = ["NODE", "SSL_", "TZ", "UV_"];
 
 /// Whether an interpreter that was started with `had` can be told that it has `wanted`, so that it is
 /// as if it had been started with it.
-pub(super) fn suits(language: Language, had: &Birth, wanted: &Birth) -> bool {
-    let own: &[&str] = match language {
-        Language::Python => &READ_BY_PYTHON,
-        Language::JavaScript | Language::TypeScript => &READ_BY_NODE,
-        // They read all of them when they start.
-        Language::Java | Language::Go | Language::Bash => return had == wanted,
+pub(super) fn suits(language: Language, kind: ContextKind, had: &Birth, wanted: &Birth) -> bool {
+    let own: &[&str] = match (language, kind) {
+        (Language::Python, _) => &READ_BY_PYTHON,
+        (Language::JavaScript | Language::TypeScript, ContextKind::Builtin) => &READ_BY_NODE,
+        // Nobody can tell them.
+        _ => return had == wanted,
     };
     let is_read = |name: &OsStr| {
         let name = name.as_encoded_bytes();
@@ -132,13 +142,19 @@ mod tests {
                 ("NODE_EXTRA_CA_CERTS", "/x", language == Language::Python),
             ] {
                 let wanted = with(name, value);
-                assert_eq!(suits(language, &had, &wanted), suiting, "{language:?} {name}={value}");
+                assert_eq!(
+                    suits(language, ContextKind::Builtin, &had, &wanted),
+                    suiting,
+                    "{language:?} {name}={value}"
+                );
             }
         }
-        assert!(suits(Language::Python, &had, &birth(&[("PATH", "/usr/bin"), ("HOME", "/root")])));
-        assert!(!suits(Language::Python, &had, &birth(&[("A", "1"), ("HOME", "/root")])));
-        assert!(
-            suits(Language::Go, &had, &had.clone()) && !suits(Language::Go, &had, &with("B", "1"))
-        );
+        let suits_kernel = |language, wanted| suits(language, ContextKind::Jupyter, &had, &wanted);
+        let python = Language::Python;
+        assert!(suits_kernel(python, birth(&[("PATH", "/usr/bin"), ("HOME", "/root")])));
+        assert!(!suits_kernel(python, birth(&[("A", "1"), ("HOME", "/root")])));
+        for language in [Language::Go, Language::TypeScript] {
+            assert!(suits_kernel(language, had.clone()) && !suits_kernel(language, with("B", "1")));
+        }
     }
 }

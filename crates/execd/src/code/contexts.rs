@@ -17,16 +17,15 @@ use uuid::Uuid;
 
 use super::{
     ahead::{self, Ahead},
-    driver::Driver,
-    interpreter::{Cell, Interpreter},
+    cell::Cell,
     language::Language,
+    runner::{self, Runner, Started},
 };
 use crate::{
     blocking::blocking,
     daemon::Daemon,
     driven::Birth,
     error::ApiError,
-    queue::Desk,
     session::{self, Text},
 };
 
@@ -57,6 +56,7 @@ pub(super) struct Context {
     cwd: Option<String>,
     /// Whoever names no context of this language means this one.
     is_default: bool,
+    kind: ContextKind,
     pid: Arc<AtomicI32>,
     /// For how many milliseconds it had nothing to do.
     idle: AtomicU64,
@@ -70,20 +70,6 @@ struct Spare {
     /// What it was started with.
     birth: Birth,
     started: Started,
-}
-
-/// A process that was started, and its number, or that of the next one if it ends.
-#[derive(Debug)]
-struct Started {
-    runner: Runner,
-    pid: Arc<AtomicI32>,
-}
-
-/// Who runs the code.
-#[derive(Debug)]
-enum Runner {
-    Shell(Desk<Text>),
-    Interpreter(Desk<Cell>),
 }
 
 impl Contexts {
@@ -103,9 +89,7 @@ impl Contexts {
         let context = self.get(id).ok()?;
         let interrupted = match &*context.desk() {
             Some(Runner::Shell(desk)) => futures_util::future::Either::Left(desk.interrupt()),
-            Some(Runner::Interpreter(desk)) => {
-                futures_util::future::Either::Right(desk.interrupt())
-            }
+            Some(Runner::Executor(desk)) => futures_util::future::Either::Right(desk.interrupt()),
             None => return None,
         };
         interrupted.await;
@@ -129,7 +113,7 @@ impl Contexts {
         let _making = self.defaults.lock().await;
         match find() {
             Some(context) => Ok(context),
-            None => self.make(daemon, language, None, true).await,
+            None => self.make(daemon, language, None, None, true).await,
         }
     }
 
@@ -138,8 +122,9 @@ impl Contexts {
         daemon: &Arc<Daemon>,
         language: Language,
         cwd: Option<String>,
+        kind: Option<ContextKind>,
     ) -> Result<Arc<Context>, ApiError> {
-        self.make(daemon, language, cwd, false).await
+        self.make(daemon, language, cwd, kind, false).await
     }
 
     async fn make(
@@ -147,23 +132,24 @@ impl Contexts {
         daemon: &Arc<Daemon>,
         language: Language,
         cwd: Option<String>,
+        kind: Option<ContextKind>,
         is_default: bool,
     ) -> Result<Arc<Context>, ApiError> {
         self.check_room()?;
         let (worker, place) = (Arc::clone(daemon), cwd.clone());
         let started = blocking(move || {
             let birth = session::birth(&worker, place)?;
-            match worker.contexts.take_spare(language, &birth) {
+            let kind = kind.map_or_else(|| runner::usual(&worker), |kind| Ok(Some(kind)))?;
+            match worker.contexts.take_spare(language, kind, &birth) {
                 Some(spare) => spare.become_of(&worker, birth),
-                None => Started::new(&worker, language, birth),
+                None => Started::new(&worker, language, kind, birth),
             }
         });
-        let Started { runner, pid } = started.await?;
+        let Started { runner, kind, pid } = started.await?;
         self.check_room()?;
-        let desk = Mutex::new(Some(runner));
         let id = Uuid::new_v4().to_string();
-        let context =
-            Arc::new(Context { id, language, cwd, is_default, pid, idle: AtomicU64::new(0), desk });
+        let (idle, desk) = (AtomicU64::new(0), Mutex::new(Some(runner)));
+        let context = Arc::new(Context { id, language, cwd, is_default, kind, pid, idle, desk });
         self.all().push(Arc::clone(&context));
         self.made.notify_one();
         Ok(context)
@@ -214,7 +200,8 @@ impl Contexts {
             let worker = Arc::clone(daemon);
             let started = blocking(move || {
                 let birth = session::birth(&worker, None)?;
-                Ok((Started::new(&worker, language, birth.clone())?, birth))
+                let kind = runner::usual(&worker)?;
+                Ok((Started::new(&worker, language, kind, birth.clone())?, birth))
             });
             // Why it could not be started, whoever asks for it is told.
             let Ok((started, birth)) = started.await else { continue };
@@ -232,12 +219,20 @@ impl Contexts {
     }
 
     /// An interpreter that was started ahead and can be the one that is wanted.
-    fn take_spare(&self, language: Language, wanted: &Birth) -> Option<Spare> {
+    fn take_spare(
+        &self,
+        language: Language,
+        kind: Option<ContextKind>,
+        wanted: &Birth,
+    ) -> Option<Spare> {
         let mut all = self.spare();
-        let at = all.iter().position(|spare| spare.language == language)?;
+        let is_it = |spare: &Spare| {
+            spare.language == language && kind.is_none_or(|kind| kind == spare.started.kind)
+        };
+        let at = all.iter().position(is_it)?;
         // One that does not suit the first does not suit the next either.
         let spare = all.swap_remove(at);
-        ahead::suits(language, &spare.birth, wanted).then_some(spare)
+        ahead::suits(language, spare.started.kind, &spare.birth, wanted).then_some(spare)
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<Spare>> {
@@ -251,7 +246,7 @@ impl Contexts {
         let runner = context.desk().take();
         match runner {
             Some(Runner::Shell(desk)) => desk.close().await,
-            Some(Runner::Interpreter(desk)) => desk.close().await,
+            Some(Runner::Executor(desk)) => desk.close().await,
             None => {}
         }
         Ok(())
@@ -281,7 +276,7 @@ impl Context {
         self.idle.store(0, Ordering::Relaxed);
         let taken = match &*self.desk() {
             Some(Runner::Shell(desk)) => desk.order(Text::of(daemon, code), timeout, client)?,
-            Some(Runner::Interpreter(desk)) => desk.order(Cell::Code(code), timeout, client)?,
+            Some(Runner::Executor(desk)) => desk.order(Cell::Code(code), timeout, client)?,
             None => false,
         };
         let gone = || ApiError::no_context(format!("there is no context {:?}", self.id));
@@ -291,7 +286,7 @@ impl Context {
     /// Notes that so much time has passed. Its interpreter is to end if it had nothing to do for too long.
     fn grow_idle(&self, step: Duration, limit: Duration) -> Option<mpsc::Receiver<Bytes>> {
         let runner = self.desk();
-        let Some(runner @ Runner::Interpreter(desk)) = &*runner else { return None };
+        let Some(runner @ Runner::Executor(desk)) = &*runner else { return None };
         let step = u64::try_from(step.as_millis()).unwrap_or(u64::MAX);
         let idle = self.idle.fetch_add(step, Ordering::Relaxed).saturating_add(step);
         if desk.is_busy() || self.pid.load(Ordering::Relaxed) == 0 {
@@ -307,8 +302,8 @@ impl Context {
             id: self.id.clone(),
             language: self.language.name().to_owned(),
             cwd: self.cwd.clone(),
-            kind: Some(ContextKind::Builtin),
-            memory: memory(self.pid.load(Ordering::Relaxed)),
+            kind: Some(self.kind),
+            memory: Started::memory(&self.pid),
         }
     }
 
@@ -334,54 +329,4 @@ impl Spare {
 /// Waits until something is done of which nobody hears.
 async fn gone(mut told: mpsc::Receiver<Bytes>) {
     while told.recv().await.is_some() {}
-}
-
-impl Started {
-    /// Starts what a language needs. This looks at files, so it is for a thread that may wait.
-    fn new(daemon: &Arc<Daemon>, language: Language, birth: Birth) -> Result<Self, ApiError> {
-        let pid = Arc::new(AtomicI32::new(0));
-        let runner = Runner::start(daemon, language, birth, Arc::clone(&pid))?;
-        Ok(Self { runner, pid })
-    }
-}
-
-impl Runner {
-    fn start(
-        daemon: &Arc<Daemon>,
-        language: Language,
-        birth: Birth,
-        pid: Arc<AtomicI32>,
-    ) -> Result<Self, ApiError> {
-        if language == Language::Bash {
-            return Ok(Self::Shell(Desk::open(daemon, session::verbatim(daemon, birth)?)));
-        }
-        let name = language.name();
-        let driver = Driver::of(language).ok_or_else(|| {
-            ApiError::refused(format!("this image has nothing to run {name} with"))
-        })?;
-        let started = Interpreter::start(daemon, driver, birth, pid);
-        let interpreter = started.map_err(|error| {
-            let program = driver.programs().join(" or ");
-            ApiError::refused(format!("cannot start {program}, which {name} needs: {error}"))
-        })?;
-        Ok(Self::Interpreter(Desk::open(daemon, interpreter)))
-    }
-
-    /// Has it do something of which nobody hears. What is returned is closed once it is done; if
-    /// it is dropped before, it is not done.
-    fn tell(&self, cell: Cell, timeout: Option<Duration>) -> Option<mpsc::Receiver<Bytes>> {
-        let Self::Interpreter(desk) = self else { return None };
-        let (client, told) = mpsc::channel(1);
-        let taken = desk.order(cell, timeout, client).unwrap_or(false);
-        taken.then_some(told)
-    }
-}
-
-/// The memory that a process has for itself and its pages of files, in bytes.
-fn memory(pid: i32) -> Option<u64> {
-    let pid = (pid > 0).then_some(pid)?;
-    let status = osb_sys::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = resident.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes << 10)
 }

@@ -1,6 +1,6 @@
 use std::{
     future::pending,
-    io, mem,
+    io,
     sync::{
         Arc,
         atomic::{AtomicI32, Ordering},
@@ -9,7 +9,7 @@ use std::{
 };
 
 use axum::body::Bytes;
-use osb_api::execd::{Event, Failure, enames};
+use osb_api::execd::Event;
 use rustix::process::Signal;
 use tokio::{
     sync::mpsc,
@@ -18,6 +18,7 @@ use tokio::{
 };
 
 use super::{
+    cell::{Cell, Executor, GRACE, Loss, OUTPUT, POLITE, pass, ran_too_long},
     driver::Driver,
     said::{self, Messages, Said},
 };
@@ -31,21 +32,8 @@ use crate::{
     reaper::Exit,
 };
 
-/// The most output of one cell; the rest is dropped.
-const OUTPUT: u64 = 256 << 20;
-
-/// How long a cell has to end once it is interrupted.
-const POLITE: Duration = Duration::from_secs(3);
-
 /// How often it is interrupted: it may not have begun the first time.
 const LOOK: Duration = Duration::from_millis(250);
-
-/// How long to wait for what was killed.
-const GRACE: Duration = Duration::from_secs(1);
-
-const STARTED_ANEW: &str = "[the interpreter was started anew: what it knew is gone]\n";
-
-const WAS_IDLE: &str = "[the interpreter was ended, for it had nothing to do for long, and started anew: what it knew is gone]\n";
 
 /// A program that executes one cell after the other, and remembers.
 #[derive(Debug)]
@@ -57,20 +45,7 @@ pub(super) struct Interpreter {
     /// Its number, for whoever wants to know how it fares; 0 if there is none.
     pid: Arc<AtomicI32>,
     /// What to say of the last one, which has ended, if it knew something.
-    lost: Option<&'static str>,
-}
-
-/// What to do.
-#[derive(Debug)]
-pub(super) enum Cell {
-    /// Executes it.
-    Code(String),
-    /// Has these modules, and all that it may need, ready.
-    Import(Vec<String>),
-    /// Ends the process; the next code begins with another.
-    Rest,
-    /// Belongs to another daemon from here on, and is as if it had begun with this.
-    Become(Arc<Daemon>, Birth),
+    lost: Option<Loss>,
 }
 
 impl Interpreter {
@@ -104,8 +79,8 @@ impl Interpreter {
         let (daemon, driver, birth) = (Arc::clone(&self.daemon), self.driver, self.birth.clone());
         let started = spawn_blocking(move || start(&daemon, driver, &birth)).await;
         self.have(started.map_err(io::Error::from)??);
-        if let Some(notice) = self.lost.take() {
-            Event::stderr(notice, now()).frame(frames);
+        if let Some(loss) = self.lost.take() {
+            Executor::Interpreter.is_new(loss).frame(frames);
         }
         Ok(())
     }
@@ -114,7 +89,7 @@ impl Interpreter {
     fn lose(&mut self) {
         self.pid.store(0, Ordering::Relaxed);
         self.process = None;
-        self.lost = Some(STARTED_ANEW);
+        self.lost = Some(Loss::Ended);
     }
 
     /// Ends what does not end by itself.
@@ -145,24 +120,6 @@ impl Interpreter {
             self.lost = None;
         }
     }
-
-    fn has_died(&self, exit: Exit) -> Failure {
-        let how = match exit {
-            Exit::Signal(9) => "signal: killed, as happens if memory runs out".to_owned(),
-            Exit::Code(_) | Exit::Signal(_) => {
-                events::trace(exit).unwrap_or_else(|| "exit status 0".to_owned())
-            }
-        };
-        self.is_gone(&how)
-    }
-
-    fn is_gone(&self, how: &str) -> Failure {
-        let name = self.driver.language().name();
-        let evalue = format!(
-            "the {name} interpreter has ended ({how}): what it knew is gone, and the next cell starts it anew"
-        );
-        Failure { ename: enames::INTERPRETER.to_owned(), evalue, traceback: Vec::new() }
-    }
 }
 
 fn start(
@@ -182,21 +139,6 @@ fn start(
         }
     }
     Err(missing.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound).into()))
-}
-
-/// Sends events on, if there are any and somebody is there.
-async fn pass(
-    client: &mpsc::Sender<Bytes>,
-    frames: &mut Vec<u8>,
-    goes_on: bool,
-) -> Result<(), Broken> {
-    if frames.is_empty() {
-        return Ok(());
-    }
-    match client.send(Bytes::from(mem::take(frames))).await {
-        Err(_) if !goes_on => Err(Broken::Gone),
-        _ => Ok(()),
-    }
 }
 
 impl Host for Interpreter {
@@ -230,7 +172,7 @@ impl Host for Interpreter {
             Cell::Rest => {
                 if self.process.is_some() {
                     self.kill().await;
-                    self.lost = Some(WAS_IDLE);
+                    self.lost = Some(Loss::Idle);
                 }
                 return Ok(());
             }
@@ -242,6 +184,7 @@ impl Host for Interpreter {
                 return Ok(());
             }
         };
+        let language = self.driver.language();
         let mut frames = Vec::new();
         self.ready(&mut frames).await.map_err(|error| Broken::Host(error.to_string()))?;
         let Some(process) = &mut self.process else { return Err(Broken::Gone) };
@@ -288,10 +231,10 @@ impl Host for Interpreter {
         if is_lost {
             // Whoever cannot be understood cannot be told what to do either.
             self.kill().await;
-            let failure = self.is_gone("killed, because it said what nobody understands");
-            Event::error(failure, now()).frame(&mut frames);
+            let how = "killed, because it said what nobody understands";
+            Executor::Interpreter.is_gone(language, how).frame(&mut frames);
         } else if let Some(exit) = process.exit.filter(|_| !finished) {
-            Event::error(self.has_died(exit), now()).frame(&mut frames);
+            Executor::Interpreter.has_died(language, exit).frame(&mut frames);
             self.lose();
         } else {
             outcome(Exit::Code(0), began).frame(&mut frames);
@@ -301,6 +244,7 @@ impl Host for Interpreter {
 
     /// A cell that is interrupted keeps the state, as long as it ends.
     async fn give_up(&mut self, why: End, began: Instant, frames: &mut Vec<u8>, most: usize) {
+        let language = self.driver.language();
         let Some(process) = &mut self.process else { return };
         if why == End::Deleted {
             outcome(Exit::Signal(9), began).frame(frames);
@@ -333,20 +277,17 @@ impl Host for Interpreter {
         let obeyed = timeout(POLITE, ending).await.is_ok();
         let exit = process.exit;
         if let End::Timeout(limit) = why {
-            let evalue = format!("the cell ran for longer than {} ms", limit.as_millis());
-            let ename = enames::TIMEOUT.to_owned();
-            Event::error(Failure { ename, evalue, traceback: Vec::new() }, now()).frame(frames);
+            ran_too_long(limit).frame(frames);
         }
         if let Some(exit) = exit {
-            Event::error(self.has_died(exit), now()).frame(frames);
+            Executor::Interpreter.has_died(language, exit).frame(frames);
             self.lose();
         } else if obeyed {
             outcome(Exit::Code(0), began).frame(frames);
         } else {
             self.kill().await;
-            let failure =
-                self.is_gone("killed, because its cell did not end when it was interrupted");
-            Event::error(failure, now()).frame(frames);
+            let how = "killed, because its cell did not end when it was interrupted";
+            Executor::Interpreter.is_gone(language, how).frame(frames);
         }
     }
 

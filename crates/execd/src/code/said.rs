@@ -1,22 +1,16 @@
 //! What interpreters say of their cells, on their sockets: a letter, the number of fields, and each
 //! field after its length. They are told what to do in the same way.
 
-use std::{collections::BTreeMap, ffi::OsStr};
+use std::ffi::OsStr;
 
 use osb_api::execd::{Event, Failure};
 use serde_json::Value;
 
+use super::shapes::{Shapes, failure, is_json, shapes};
 use crate::driven::{Birth, Tongue};
 
 /// The most that one message may take. Of a longer one only that it came is known.
 const LONGEST: usize = 32 << 20;
-
-/// The most bytes of one event: clients stop reading a line at four mebibytes, and escapes may make
-/// text longer.
-const LARGEST: usize = 3 << 20;
-
-/// Lines of a traceback that are passed on.
-const TRACE: usize = 1000;
 
 /// What an interpreter says.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,9 +32,6 @@ pub(super) enum Said {
     /// Something that nobody understands, or that is too long; there is nothing else any more.
     Nonsense,
 }
-
-/// Something in all the ways in which it can be shown, by media type.
-pub(super) type Shapes = BTreeMap<String, Value>;
 
 /// A cell, as interpreters read it.
 pub(super) fn cell(code: &str) -> Vec<u8> {
@@ -88,18 +79,15 @@ impl Said {
         let mut fields = fields.into_iter();
         let mut text = || fields.next().map(|field| String::from_utf8_lossy(&field).into_owned());
         Some(match kind {
-            b'O' => Self::Result { count: text()?.parse().ok()?, shapes: shapes(fields) },
+            b'O' => Self::Result { count: text()?.parse().ok()?, shapes: pairs(fields) },
             b'D' | b'U' => {
                 let _id = text()?;
-                Self::Display { shapes: shapes(fields) }
+                Self::Display { shapes: pairs(fields) }
             }
             b'C' => Self::Clear,
             b'E' => {
-                let (ename, evalue) = (cut(text()?), cut(text()?));
-                let traceback = std::iter::from_fn(text).take(TRACE).collect::<Vec<_>>();
-                let whole: usize = traceback.iter().map(String::len).sum();
-                let traceback = if whole > LARGEST { Vec::new() } else { traceback };
-                Self::Failed(Failure { ename, evalue, traceback })
+                let (ename, evalue) = (text()?, text()?);
+                Self::Failed(failure(ename, evalue, std::iter::from_fn(text)))
             }
             b'F' => Self::Finished,
             _ => return None,
@@ -124,47 +112,20 @@ impl Said {
     }
 }
 
-/// Pairs of a media type and a content. What does not fit is left out, and the text says so.
-fn shapes(mut fields: impl Iterator<Item = Vec<u8>>) -> Shapes {
-    let (mut shapes, mut size) = (Shapes::new(), 0_usize);
-    let mut missing = Vec::new();
-    while let (Some(kind), Some(content)) = (fields.next(), fields.next()) {
+/// Pairs of a media type and a content.
+fn pairs(mut fields: impl Iterator<Item = Vec<u8>>) -> Shapes {
+    shapes(std::iter::from_fn(|| {
+        let (kind, content) = (fields.next()?, fields.next()?);
         let kind = String::from_utf8_lossy(&kind).into_owned();
-        let name = if kind == "text/plain" { "text".to_owned() } else { kind };
-        let content = if name == "text" {
-            Value::from(cut(String::from_utf8_lossy(&content).into_owned()))
-        } else if size.saturating_add(content.len()) > LARGEST {
-            missing
-                .push(format!("[{name} of {} bytes is too large to be delivered]", content.len()));
-            continue;
-        } else {
-            size += content.len();
-            value(&name, &content)
-        };
-        shapes.insert(name, content);
-    }
-    if !missing.is_empty() {
-        let said = shapes.remove("text").and_then(|text| text.as_str().map(str::to_owned));
-        missing.splice(..0, said);
-        shapes.insert("text".to_owned(), Value::from(missing.join("\n")));
-    }
-    shapes
+        let is_json = is_json(&kind);
+        let length = content.len();
+        Some((kind, length, move || value(is_json, &content)))
+    }))
 }
 
-fn value(kind: &str, content: &[u8]) -> Value {
-    let is_json = kind == "application/json" || kind.ends_with("+json");
+fn value(is_json: bool, content: &[u8]) -> Value {
     let parsed = if is_json { serde_json::from_slice(content).ok() } else { None };
     parsed.unwrap_or_else(|| Value::from(String::from_utf8_lossy(content)))
-}
-
-/// A text that is not too long to be read by clients, with a mark where it was cut.
-fn cut(text: String) -> String {
-    const MOST: usize = 1 << 20;
-    if text.len() <= MOST {
-        return text;
-    }
-    let end = text.floor_char_boundary(MOST);
-    format!("{} [{} bytes more]", text.get(..end).unwrap_or_default(), text.len() - end)
 }
 
 /// Cuts what arrives into messages.
@@ -264,18 +225,6 @@ mod tests {
         let expected =
             [Said::Result { count: 7, shapes }, Said::Failed(failure), Said::Clear, Said::Finished];
         assert_eq!(said, expected);
-    }
-
-    #[test]
-    fn what_is_too_large_is_left_out_and_said() {
-        let large = vec![b'x'; LARGEST + 1];
-        let said =
-            heard([told(b'D', &[b"", b"image/png", &large, b"text/plain", b"<plot>"]).as_slice()]);
-        let [Said::Display { shapes }] = &*said else { panic!("{}", said.len()) };
-        assert_eq!(shapes.len(), 1);
-        assert!(
-            shapes["text"].as_str().unwrap().starts_with("<plot>\n[image/png of 3145729 bytes")
-        );
     }
 
     #[test]

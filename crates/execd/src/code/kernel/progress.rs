@@ -1,0 +1,490 @@
+//! What has come of a cell so far, from the messages of its kernel.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use osb_api::execd::{Event, Failure};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{channels::Heard, message::Message};
+use crate::{
+    code::{
+        said::Said,
+        shapes::{Shapes, failure, is_json, shapes},
+    },
+    output::Budget,
+};
+
+/// The most bytes of text in one event. Escaped as JSON each can take six.
+const PIECE: usize = 64 << 10;
+
+/// A cell that was sent to a kernel.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// The id of the request, which is the parent of all that comes of it.
+    id: String,
+    reply: Option<Reply>,
+    is_idle: bool,
+    has_failed: bool,
+    /// The last that was printed on the standard error.
+    complaint: String,
+    /// What came, and nobody has been told.
+    items: VecDeque<Item>,
+    /// How many bytes that are.
+    held: usize,
+}
+
+/// How a kernel has answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reply {
+    Done,
+    /// The cell has made the kernel end itself.
+    Leaves,
+    /// It was not executed, because of what came before it.
+    Aborted,
+}
+
+/// Something to tell.
+#[derive(Debug)]
+enum Item {
+    Printed { stream: Stream, text: String, at: usize },
+    Said(Said),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Progress {
+    pub(super) fn of(id: String) -> Self {
+        let (complaint, items) = (String::new(), VecDeque::new());
+        Self { id, reply: None, is_idle: false, has_failed: false, complaint, items, held: 0 }
+    }
+
+    /// Notes a message.
+    pub(super) fn note(&mut self, heard: Heard, budget: &Budget) {
+        match heard {
+            Heard::Answer(message) => self.answered(&message),
+            // What is too long says at least that there is an answer.
+            Heard::LongAnswer => self.reply = self.reply.or(Some(Reply::Done)),
+            Heard::News(message) => self.news(&message, budget),
+            Heard::LongNews(length) => {
+                let text = format!("[a message of {length} bytes is too long to be passed on]\n");
+                self.print(Stream::Stderr, text);
+            }
+            Heard::Obeyed | Heard::Nothing => {}
+        }
+    }
+
+    fn answered(&mut self, message: &Message) {
+        if message.parent != self.id || message.kind != "execute_reply" {
+            return;
+        }
+        let Answer { status, payload, failure } = message.content().unwrap_or_default();
+        let leaves =
+            payload.iter().any(|each| each["source"] == "ask_exit" && each["keepkernel"] != true);
+        self.reply = Some(match status.as_str() {
+            "abort" | "aborted" => Reply::Aborted,
+            _ if leaves => Reply::Leaves,
+            _ => Reply::Done,
+        });
+        if status == "error" && !self.has_failed {
+            // Some say it nowhere else, and what it is only where they print.
+            let failure = Failure::from(failure);
+            let is_mute = failure.ename.is_empty() && failure.evalue.is_empty();
+            let failure = if is_mute { complained(&self.complaint) } else { failure };
+            self.say(Said::Failed(failure));
+        }
+    }
+
+    fn news(&mut self, message: &Message, budget: &Budget) {
+        let is_own = message.parent == self.id;
+        match message.kind.as_str() {
+            // Threads that an earlier cell has started print as if they were part of it.
+            "stream" => {
+                if let Some(Printed { name, text }) = message.content() {
+                    let admitted = budget.admit(text.as_bytes()).len();
+                    let mut text = text;
+                    text.truncate(text.floor_char_boundary(admitted));
+                    if name == Stream::Stderr {
+                        let end = text.floor_char_boundary(PIECE.min(text.len()));
+                        text.get(..end).unwrap_or_default().clone_into(&mut self.complaint);
+                    }
+                    self.print(name, text);
+                    if let Some(notice) = budget.notice() {
+                        self.print(Stream::Stderr, notice);
+                    }
+                }
+            }
+            // Nor does an interrupted cell of some kernels know whose error it is.
+            "error" if is_own || message.parent.is_empty() => {
+                let thrown: Thrown = message.content().unwrap_or_default();
+                self.say(Said::Failed(thrown.into()));
+            }
+            _ if !is_own => {}
+            "status" => self.is_idle |= is_idle(message),
+            "execute_result" => {
+                if let Some(Data { data, execution_count }) = message.content() {
+                    let count = execution_count.as_u64().unwrap_or(0);
+                    self.say(Said::Result { count, shapes: bundle(data) });
+                }
+            }
+            "display_data" | "update_display_data" => {
+                if let Some(Data { data, .. }) = message.content() {
+                    self.say(Said::Display { shapes: bundle(data) });
+                }
+            }
+            "clear_output" => self.say(Said::Clear),
+            _ => {}
+        }
+    }
+
+    fn print(&mut self, stream: Stream, text: String) {
+        if !text.is_empty() {
+            self.held += text.len();
+            self.items.push_back(Item::Printed { stream, text, at: 0 });
+        }
+    }
+
+    fn say(&mut self, said: Said) {
+        self.has_failed |= matches!(said, Said::Failed(_));
+        self.held += weight(&said);
+        self.items.push_back(Item::Said(said));
+    }
+
+    /// How the kernel has answered, once that is all: what it says to everybody comes on another
+    /// way than its answer.
+    pub(super) fn outcome(&self) -> Option<Reply> {
+        self.reply.filter(|_| self.is_idle)
+    }
+
+    /// Whether only a part of the end is there; the rest may never come.
+    pub(super) fn is_nearly_over(&self) -> bool {
+        self.reply.is_some() != self.is_idle
+    }
+
+    /// Does without the rest.
+    pub(super) fn be_over(&mut self) {
+        self.is_idle = true;
+        self.reply = self.reply.or(Some(Reply::Done));
+    }
+
+    /// How many bytes wait to be told.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    pub(super) fn has_news(&self) -> bool {
+        !self.items.is_empty()
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.items = VecDeque::new();
+        self.held = 0;
+    }
+
+    /// Appends what came as events until there are about so many bytes.
+    pub(super) fn frame(&mut self, most: usize, now: i64, frames: &mut Vec<u8>) {
+        while frames.len() < most {
+            match self.items.pop_front() {
+                None => return self.held = 0,
+                Some(Item::Said(said)) => {
+                    self.held = self.held.saturating_sub(weight(&said));
+                    said.frame(now, frames);
+                }
+                Some(Item::Printed { stream, text, at }) => {
+                    let end = text.floor_char_boundary((at + PIECE).min(text.len()));
+                    let piece = text.get(at..end).unwrap_or_default();
+                    let event = match stream {
+                        Stream::Stdout => Event::stdout(piece, now),
+                        Stream::Stderr => Event::stderr(piece, now),
+                    };
+                    event.frame(frames);
+                    if end < text.len() {
+                        self.items.push_front(Item::Printed { stream, text, at: end });
+                    } else {
+                        self.held = self.held.saturating_sub(text.len());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether an answer says that what was to be done was done.
+pub(super) fn has_succeeded(answer: &Message) -> bool {
+    answer.content().is_some_and(|Answer { status, .. }| status == "ok")
+}
+
+/// Whether a kernel says that it has done what it was asked for.
+pub(super) fn is_idle(message: &Message) -> bool {
+    let status: Option<Status> = message.content();
+    message.kind == "status" && status.is_some_and(|status| status.execution_state == "idle")
+}
+
+/// An error of which only what was printed is known: `TypeError: x is not a function`, somewhere
+/// above where it happened, or nothing of that form.
+fn complained(printed: &str) -> Failure {
+    let is_name = |name: &str| {
+        ["Error", "Exception"].iter().any(|kind| name.ends_with(kind))
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let named = printed.lines().filter_map(|line| line.split_once(": "));
+    let mut named = named.map(|(name, text)| (name.trim_start_matches("Uncaught "), text));
+    let first = || printed.lines().find(|line| !line.trim().is_empty());
+    let (ename, evalue) = named
+        .find(|(name, _)| is_name(name))
+        .unwrap_or_else(|| ("Error", first().unwrap_or("the cell has failed")));
+    let lines = printed.lines().map(str::to_owned);
+    failure(ename.to_owned(), evalue.to_owned(), lines)
+}
+
+/// How much memory something takes that is to be told, about.
+fn weight(said: &Said) -> usize {
+    let of = |shapes: &Shapes| shapes.values().map(length).sum::<usize>();
+    64 + match said {
+        Said::Result { shapes, .. } | Said::Display { shapes } => of(shapes),
+        Said::Failed(failure) => failure.traceback.iter().map(String::len).sum(),
+        Said::Clear | Said::Finished | Said::Nonsense => 0,
+    }
+}
+
+fn length(content: &Value) -> usize {
+    content.as_str().map_or_else(|| content.to_string().len(), str::len)
+}
+
+/// What a kernel shows, by media type.
+fn bundle(data: BTreeMap<String, Value>) -> Shapes {
+    shapes(data.into_iter().map(|(kind, content)| {
+        let content = if is_json(&kind) { content } else { joined(content) };
+        (kind, length(&content), move || content)
+    }))
+}
+
+/// Text may come as its lines.
+fn joined(content: Value) -> Value {
+    let lines = content.as_array().filter(|lines| lines.iter().all(Value::is_string));
+    let joined = lines.map(|lines| lines.iter().filter_map(Value::as_str).collect::<String>());
+    joined.map_or(content, Value::from)
+}
+
+#[derive(Debug, Deserialize)]
+struct Printed {
+    name: Stream,
+    text: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Status {
+    execution_state: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Data {
+    #[serde(default)]
+    data: BTreeMap<String, Value>,
+    #[serde(default)]
+    execution_count: Value,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Answer {
+    status: String,
+    payload: Vec<Value>,
+    #[serde(flatten)]
+    failure: Thrown,
+}
+
+/// An error, whatever a kernel makes of its parts.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Thrown {
+    ename: Value,
+    evalue: Value,
+    traceback: Value,
+}
+
+impl From<Thrown> for Failure {
+    fn from(Thrown { ename, evalue, traceback }: Thrown) -> Self {
+        let lines = traceback.as_array().cloned().unwrap_or_default();
+        failure(text(ename), text(evalue), lines.into_iter().map(text))
+    }
+}
+
+fn text(value: Value) -> String {
+    if value.is_null() {
+        return String::new();
+    }
+    if let Value::String(text) = value { text } else { value.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn news(kind: &str, parent: &str, content: &Value) -> Heard {
+        Heard::News(Message::of(kind, parent, content))
+    }
+
+    fn answer(content: &Value) -> Heard {
+        Heard::Answer(Message::of("execute_reply", "1", content))
+    }
+
+    fn idle() -> Heard {
+        news("status", "1", &json!({"execution_state": "idle"}))
+    }
+
+    /// What comes of messages: the cell, and the events as they are written, without their time.
+    fn heard(all: impl IntoIterator<Item = Heard>) -> (Progress, String) {
+        let mut progress = Progress::of("1".to_owned());
+        let budget = Budget::new(1 << 20);
+        for heard in all {
+            progress.note(heard, &budget);
+        }
+        let mut frames = Vec::new();
+        progress.frame(usize::MAX, 0, &mut frames);
+        let text = String::from_utf8(frames).unwrap();
+        (progress, text.replace(",\"timestamp\":0}", "}").replace("\n\n", "\n"))
+    }
+
+    #[test]
+    fn every_kind_of_message_becomes_events() {
+        let (progress, events) = heard([
+            news("status", "1", &json!({"execution_state": "busy"})),
+            news("stream", "1", &json!({"name": "stdout", "text": "a\nb"})),
+            news("stream", "1", &json!({"name": "stderr", "text": "c"})),
+            news("display_data", "1", &json!({"data": {"image/svg+xml": ["<svg>", "</svg>"]}})),
+            news("update_display_data", "1", &json!({"data": {"application/json": ["a"]}})),
+            news("clear_output", "1", &json!({"wait": true})),
+            news(
+                "execute_result",
+                "1",
+                &json!({"execution_count": 3, "data": {"text/plain": "2", "text/html": "<b>2</b>"}}),
+            ),
+            news("comm_open", "1", &json!({})),
+            answer(&json!({"status": "ok"})),
+            idle(),
+        ]);
+        insta_like(
+            &events,
+            &[
+                r#"{"type":"stdout","text":"a\nb"}"#,
+                r#"{"type":"stderr","text":"c"}"#,
+                r#"{"type":"result","results":{"image/svg+xml":"<svg></svg>"}}"#,
+                r#"{"type":"result","results":{"application/json":["a"]}}"#,
+                r#"{"type":"status","text":"clear_output"}"#,
+                r#"{"type":"execution_count","execution_count":3}"#,
+                r#"{"type":"result","results":{"text":"2","text/html":"<b>2</b>"}}"#,
+            ],
+        );
+        assert_eq!(progress.outcome(), Some(Reply::Done));
+        assert_eq!(progress.held(), 0);
+    }
+
+    fn insta_like(events: &str, expected: &[&str]) {
+        assert_eq!(events.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn an_error_is_told_once_wherever_it_is_said() {
+        let thrown = json!({"status": "error", "ename": "E", "evalue": 5, "traceback": ["a", "b"]});
+        let told = r#"{"type":"error","error":{"ename":"E","evalue":"5","traceback":["a","b"]}}"#;
+        for messages in [vec![news("error", "1", &thrown), answer(&thrown)], vec![answer(&thrown)]]
+        {
+            let (_, events) = heard(messages);
+            insta_like(&events, &[r#"{"type":"status","text":"error"}"#, told]);
+        }
+    }
+
+    #[test]
+    fn an_error_without_words_has_those_that_were_printed() {
+        let failed = json!({"status": "error"});
+        for (printed, ename, evalue) in [
+            ("a.js:2\nthrow x;\n^\n\nTypeError: no: x\n    at a.js:2:7\n", "TypeError", "no: x"),
+            (
+                "1:5 - Type 'number' is not assignable.\n",
+                "Error",
+                "1:5 - Type 'number' is not assignable.",
+            ),
+            ("", "Error", "the cell has failed"),
+        ] {
+            let mut all = vec![news("stream", "1", &json!({"name": "stderr", "text": printed}))];
+            all.push(answer(&failed));
+            let (_, events) = heard(all);
+            let expected = json!({"ename": ename, "evalue": evalue}).to_string();
+            assert!(events.contains(expected.trim_end_matches('}')), "{events}");
+        }
+    }
+
+    #[test]
+    fn a_cell_is_over_once_both_ways_say_so() {
+        for (first, second) in
+            [(answer(&json!({"status": "ok"})), idle()), (idle(), answer(&json!({"status": "ok"})))]
+        {
+            let (mut progress, _) = heard([first]);
+            assert!(progress.outcome().is_none() && progress.is_nearly_over());
+            progress.note(second, &Budget::new(1));
+            assert!(progress.outcome().is_some() && !progress.is_nearly_over());
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_another_cell_is_ignored_but_for_what_is_printed() {
+        let (progress, events) = heard([
+            news("stream", "0", &json!({"name": "stdout", "text": "thread"})),
+            news("execute_result", "0", &json!({"data": {"text/plain": "0"}})),
+            news("error", "0", &json!({"ename": "E"})),
+            news("status", "0", &json!({"execution_state": "idle"})),
+            Heard::Answer(Message::of("execute_reply", "0", &json!({"status": "ok"}))),
+        ]);
+        insta_like(&events, &[r#"{"type":"stdout","text":"thread"}"#]);
+        assert!(progress.outcome().is_none() && !progress.is_nearly_over());
+    }
+
+    #[test]
+    fn a_kernel_that_leaves_or_refuses_says_so_in_its_answer() {
+        let leaves =
+            json!({"status": "ok", "payload": [{"source": "ask_exit", "keepkernel": false}]});
+        assert_eq!(heard([answer(&leaves), idle()]).0.outcome(), Some(Reply::Leaves));
+        for status in ["abort", "aborted"] {
+            let (progress, _) = heard([answer(&json!({ "status": status })), idle()]);
+            assert_eq!(progress.outcome(), Some(Reply::Aborted));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_does_no_harm() {
+        for kind in ["stream", "status", "execute_result", "display_data", "error", "clear_output"]
+        {
+            for content in [json!(null), json!([]), json!({"data": 1, "name": "x", "text": {}})] {
+                heard([news(kind, "1", &content), answer(&content)]);
+            }
+        }
+        let (_, events) = heard([Heard::LongNews(99)]);
+        assert!(events.contains("99 bytes"));
+        assert!(heard([Heard::LongAnswer, idle()]).0.outcome().is_some());
+    }
+
+    #[test]
+    fn long_output_is_cut_into_events_and_ends_where_the_budget_does() {
+        let mut progress = Progress::of("1".to_owned());
+        let text = "é".repeat(PIECE);
+        let budget = Budget::new(2 * PIECE as u64 - 1);
+        progress.note(news("stream", "1", &json!({"name": "stdout", "text": text})), &budget);
+        let (mut all, mut frames) = (Vec::new(), Vec::new());
+        while progress.has_news() {
+            progress.frame(1, 0, &mut frames);
+            assert!(frames.len() < PIECE + 100);
+            all.append(&mut frames);
+        }
+        let all = String::from_utf8(all).unwrap();
+        assert_eq!(all.matches('é').count() + all.matches("\\u00e9").count(), PIECE - 1);
+        assert!(all.contains("the rest is dropped"));
+    }
+}
