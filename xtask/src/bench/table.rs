@@ -464,6 +464,8 @@ mod tests {
                 claim: sample(),
                 cold: sample(),
                 by_hand: sample(),
+                first: sample(),
+                command: sample(),
                 output: 1e8,
             },
             namespaces_floor: None,

@@ -219,7 +219,7 @@ impl Kernel {
     /// Has a kernel of Python execute something of which nobody hears. It begins anew if that fails.
     async fn tell(&mut self, code: &str) {
         let Some(process) = &mut self.process else { return };
-        let told = async {
+        let told: io::Result<bool> = async {
             process
                 .open(Instant::now() + PATIENCE)
                 .await
@@ -232,8 +232,9 @@ impl Kernel {
                     return Ok(progress::has_succeeded(&answer));
                 }
             }
-        };
-        if !told.await.unwrap_or_else(|_: io::Error| false) {
+        }
+        .await;
+        if !told.unwrap_or(false) {
             self.kill().await;
         }
     }

@@ -1,5 +1,6 @@
 //! What a kernel of Python is told that nobody sees. It leaves no names behind.
 
+use super::message::hex;
 use crate::driven::Birth;
 
 /// Imports what it can.
@@ -38,10 +39,6 @@ del _execd",
         hex(cwd.as_os_str().as_encoded_bytes()),
         pairs.collect::<Vec<_>>().join(", ")
     )
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
