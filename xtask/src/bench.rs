@@ -8,6 +8,7 @@ mod docker;
 mod floor;
 mod hosts;
 mod images;
+mod kernels;
 mod life;
 mod measure;
 mod memory;
@@ -63,6 +64,9 @@ pub(crate) struct Options {
     /// How much is uploaded and downloaded, in MiB.
     #[arg(long, default_value_t = 1024)]
     mebibytes: usize,
+    /// Where tests keep the environments that they have built.
+    #[arg(long, default_value = "")]
+    environments: PathBuf,
     /// Measure nothing but this.
     #[arg(long, value_enum)]
     only: Option<Part>,
@@ -90,7 +94,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         Some(Part::Code) => {
-            let code = runtime.block_on(Code::measure(&osb, CODE_POOL, options.count / 2))?;
+            let code = runtime.block_on(Code::measure(
+                &osb,
+                CODE_POOL,
+                &options.environments,
+                options.count / 2,
+            ))?;
             println!("{}", table::of_code(&code));
             return Ok(ExitCode::SUCCESS);
         }
@@ -105,7 +114,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let warm = claims(&osb, options.count / 2).await?;
         let network = Network::measure(&osb, options.count, options.mebibytes).await?;
         let images = Images::measure(&osb, options.count / 2).await?;
-        let code = Code::measure(&osb, CODE_POOL, options.count / 4).await?;
+        let code = Code::measure(&osb, CODE_POOL, &options.environments, options.count / 4).await?;
         let server = Server::start(&osb, "").await?;
         let client = server.client();
         let report = measure_all(&server, &client, options, warm, network, images, code).await;

@@ -6,7 +6,9 @@ use anyhow::Result;
 
 use super::{
     client::{Client, Sandbox},
-    floor, life,
+    floor,
+    kernels::Kernels,
+    life,
     measure::per_second,
     sample::Sample,
     server::Server,
@@ -33,11 +35,19 @@ pub(crate) struct Code {
     pub(crate) command: Sample,
     /// Bytes per second out of one cell.
     pub(crate) output: f64,
+    /// If there is an environment with some.
+    pub(crate) kernels: Option<Kernels>,
 }
 
 impl Code {
     /// At a server with this configuration file, which has a pool, and at one without.
-    pub(crate) async fn measure(osb: &Path, pool: &str, count: usize) -> Result<Self> {
+    /// Kernels are those of the newest environment that is `built`.
+    pub(crate) async fn measure(
+        osb: &Path,
+        pool: &str,
+        built: &Path,
+        count: usize,
+    ) -> Result<Self> {
         let server = Server::start(osb, pool).await?;
         let client = server.client();
         let claimed = claimed(&client, count).await;
@@ -51,7 +61,8 @@ impl Code {
         let removed = client.remove_all().await;
         server.stop()?;
         let Made { cold, by_hand, first, command } = removed.and(made)?;
-        Ok(Self { warm, claim, cold, by_hand, first, command, output })
+        let kernels = Kernels::measure(osb, built, count.div_ceil(5)).await?;
+        Ok(Self { warm, claim, cold, by_hand, first, command, output, kernels })
     }
 }
 

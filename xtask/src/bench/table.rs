@@ -467,6 +467,7 @@ mod tests {
                 first: sample(),
                 command: sample(),
                 output: 1e8,
+                kernels: None,
             },
             namespaces_floor: None,
             loopback_floor: 4e9,
