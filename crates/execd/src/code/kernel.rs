@@ -346,7 +346,7 @@ impl Host for Kernel {
             Cell::Code(code) => code,
             Cell::Import(modules) => {
                 let is_ready = self.ready().await.is_ok();
-                if is_ready && !modules.is_empty() && self.language == Language::Python {
+                if is_ready && self.language == Language::Python {
                     self.tell(&python::imports(modules)).await;
                 }
                 return Ok(());

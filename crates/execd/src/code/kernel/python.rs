@@ -3,7 +3,7 @@
 use super::message::hex;
 use crate::driven::Birth;
 
-/// Imports what it can.
+/// Imports what it can, and does once what the first cell would be the first to do.
 pub(super) fn imports(modules: &[String]) -> String {
     // A name that is none is not imported, and does no harm.
     let is_part = |each: &char| each.is_alphanumeric() || "._".contains(*each);
@@ -14,6 +14,8 @@ pub(super) fn imports(modules: &[String]) -> String {
     for name in [{}]:
         try: __import__(name)
         except Exception: pass
+    try: get_ipython().display_formatter.format(1)
+    except Exception: pass
 _execd()
 del _execd",
         names.join(", ")
