@@ -65,8 +65,8 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1024)]
     mebibytes: usize,
     /// Where tests keep the environments that they have built.
-    #[arg(long, default_value = "")]
-    environments: PathBuf,
+    #[arg(long)]
+    environments: Option<PathBuf>,
     /// Measure nothing but this.
     #[arg(long, value_enum)]
     only: Option<Part>,
@@ -97,7 +97,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             let code = runtime.block_on(Code::measure(
                 &osb,
                 CODE_POOL,
-                &options.environments,
+                options.environments.as_deref(),
                 options.count / 2,
             ))?;
             println!("{}", table::of_code(&code));
@@ -114,7 +114,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let warm = claims(&osb, options.count / 2).await?;
         let network = Network::measure(&osb, options.count, options.mebibytes).await?;
         let images = Images::measure(&osb, options.count / 2).await?;
-        let code = Code::measure(&osb, CODE_POOL, &options.environments, options.count / 4).await?;
+        let code =
+            Code::measure(&osb, CODE_POOL, options.environments.as_deref(), options.count / 4)
+                .await?;
         let server = Server::start(&osb, "").await?;
         let client = server.client();
         let report = measure_all(&server, &client, options, warm, network, images, code).await;

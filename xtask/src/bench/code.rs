@@ -41,11 +41,11 @@ pub(crate) struct Code {
 
 impl Code {
     /// At a server with this configuration file, which has a pool, and at one without.
-    /// Kernels are those of the newest environment that is `built`.
+    /// Kernels are those of the newest environment that was built there.
     pub(crate) async fn measure(
         osb: &Path,
         pool: &str,
-        built: &Path,
+        built: Option<&Path>,
         count: usize,
     ) -> Result<Self> {
         let server = Server::start(osb, pool).await?;
@@ -61,7 +61,10 @@ impl Code {
         let removed = client.remove_all().await;
         server.stop()?;
         let Made { cold, by_hand, first, command } = removed.and(made)?;
-        let kernels = Kernels::measure(osb, built, count.div_ceil(5)).await?;
+        let kernels = match built {
+            Some(built) => Kernels::measure(osb, built, count.div_ceil(5)).await?,
+            None => None,
+        };
         Ok(Self { warm, claim, cold, by_hand, first, command, output, kernels })
     }
 }
