@@ -1,4 +1,4 @@
-"""Code in the code interpreter, as the published quick start has it run."""
+"""Code in the code interpreter, as the published quick start has it run: by kernels, and without them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ ENTRY_POINT = ["/opt/opensandbox/code-interpreter.sh"]
 ENV = {"PYTHON_VERSION": "3.11"}
 
 
-@pytest.fixture(scope="module")
-def sandbox(code_interpreter: Environment) -> Iterator[SandboxSync]:
-    with code_interpreter.sandbox(entrypoint=ENTRY_POINT, env=ENV) as sandbox:
+@pytest.fixture(scope="module", params=["builtin", "jupyter"])
+def sandbox(code_interpreter: Environment, request: pytest.FixtureRequest) -> Iterator[SandboxSync]:
+    env = ENV | {"EXECD_CODE_KIND": request.param}
+    with code_interpreter.sandbox(entrypoint=ENTRY_POINT, env=env) as sandbox:
         yield sandbox
 
 
@@ -88,10 +89,12 @@ def test_a_frame_is_a_table(sandbox: SandboxSync, interpreter: CodeInterpreterSy
     assert "😀" in frame["text/html"] and "😀" in frame["text"]
 
 
-def test_the_version_that_was_asked_for_runs_the_code(code_interpreter: Environment) -> None:
-    with code_interpreter.sandbox(entrypoint=ENTRY_POINT, env={"NODE_VERSION": "22"}) as sandbox:
+@pytest.mark.parametrize("kind", ["builtin", "jupyter"])
+def test_the_version_that_was_asked_for_runs_the_code(code_interpreter: Environment, kind: str) -> None:
+    env = {"NODE_VERSION": "22", "EXECD_CODE_KIND": kind}
+    with code_interpreter.sandbox(entrypoint=ENTRY_POINT, env=env) as sandbox:
         # The entry point runs beside the first commands.
         wait_for("the entry point has chosen", lambda: sandbox.commands.run("node --version").text.startswith("v22."))
         with CodeInterpreterSync.create(sandbox) as interpreter:
-            execution = interpreter.codes.run("process.version", language="javascript")
-            assert execution.result[0].text.startswith("'v22.")
+            execution = interpreter.codes.run("console.log(process.version)", language="javascript")
+            assert execution.logs.stdout[0].text.startswith("v22.")

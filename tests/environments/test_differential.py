@@ -24,7 +24,7 @@ def of_kernel(environment: Environment, cells: list[str]) -> list[dict[str, Any]
 def of_driver(environment: Environment, cells: list[str]) -> list[dict[str, Any]]:
     with environment.sandbox() as sandbox:
         with httpx.Client(**execd(sandbox), timeout=120) as client:
-            asked = {"language": "python"}
+            asked = {"language": "python", "kind": "builtin"}
             context = client.post("/code/context", json=asked).raise_for_status().json()
             assert context["kind"] == "builtin"
             return [outcome(run(client, context["id"], cell)) for cell in cells]

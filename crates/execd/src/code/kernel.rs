@@ -67,7 +67,8 @@ const REST: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// How long a cell may take to end once its kernel has taken the order to end it, before it is
-/// asked whether it takes another one. Some never say that they have ended it.
+/// asked whether it takes another one. A kernel that does, and has not said how this one ended, has
+/// lost more than that: the one of Java executes nothing any more.
 const DOUBT: Duration = Duration::from_millis(300);
 
 /// The most that waits for a client. A kernel that is not listened to drops what it has to say.
@@ -429,10 +430,14 @@ impl Host for Kernel {
         let deadline = Instant::now() + POLITE;
         let mut again = interval(AGAIN);
         let mut silent_since = Instant::now();
-        let mut is_broken = false;
+        let (mut is_broken, mut has_forgotten) = (false, false);
         // The order to end the cell, when it was taken, and the question whether it has ended.
         let (mut order, mut obeyed_at, mut question) = (None, None, None);
-        while progress.outcome().is_none() && !is_broken && Instant::now() < deadline {
+        while progress.outcome().is_none()
+            && !is_broken
+            && !has_forgotten
+            && Instant::now() < deadline
+        {
             let mut output = Vec::new();
             tokio::select! {
                 heard = process.listen(&mut output) => {
@@ -444,7 +449,7 @@ impl Host for Kernel {
                             obeyed_at = obeyed_at.or_else(|| is_idle(&it).then_some(silent_since));
                         }
                         Ok(Some(Heard::Answer(it))) if question.as_ref() == Some(&it.parent) => {
-                            progress.be_over();
+                            has_forgotten = true;
                         }
                         Ok(Some(heard)) => progress.note(heard, &budget),
                         Ok(None) => {}
@@ -478,7 +483,11 @@ impl Host for Kernel {
             outcome(Exit::Code(0), began).frame(frames);
         } else {
             self.kill().await;
-            let how = "killed, because its cell did not end when it was interrupted";
+            let how = if has_forgotten {
+                "killed, because it cannot go on after an interrupt"
+            } else {
+                "killed, because its cell did not end when it was interrupted"
+            };
             Executor::Kernel.is_gone(self.language, how).frame(frames);
         }
     }
