@@ -59,6 +59,8 @@ impl Daemon {
             .args(["--port", "0"])
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", "/root")
+            // Whatever kernels this machine may have.
+            .env("EXECD_CODE_KIND", "builtin")
             .envs(variables.iter().copied())
             .current_dir("/")
             .stdout(Stdio::piped())

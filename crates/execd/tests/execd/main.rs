@@ -19,6 +19,7 @@ mod http_rules;
 mod identity;
 mod interrupt;
 mod isolated;
+mod kernels;
 mod lifecycle;
 mod limits;
 mod metrics;

@@ -29,7 +29,12 @@ pub(super) struct Channels {
     /// Where it tells everybody what comes of cells.
     iopub: Peer,
     writer: Writer,
+    /// When one of the others was found closed. What everybody is told may still be on its way.
+    closed_at: Option<Instant>,
 }
+
+/// How long that may take.
+const ECHO: Duration = Duration::from_millis(500);
 
 /// Who is told what comes of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +67,8 @@ impl Channels {
         let iopub = connect(ports.iopub, Socket::Subscriber).await?;
         let shell = connect(ports.shell, Socket::Dealer).await?;
         let control = connect(ports.control, Socket::Dealer).await?;
-        let mut channels = Self { shell, control, iopub, writer: Writer::new(key) };
+        let writer = Writer::new(key);
+        let mut channels = Self { shell, control, iopub, writer, closed_at: None };
         let settled = Instant::now() + settling(began.elapsed());
         let welcome = async {
             while !matches!(channels.hear().await?, Heard::News(news) if news.kind == WELCOME) {}
@@ -125,15 +131,21 @@ impl Channels {
 
     /// The next that is said. Nothing is lost if nobody waits any more.
     pub(super) async fn hear(&mut self) -> io::Result<Heard> {
-        let (arrived, is_answer) = tokio::select! {
-            arrived = self.iopub.hear() => (arrived?, false),
-            arrived = self.shell.hear() => (arrived?, true),
-            arrived = self.control.hear() => {
-                return match arrived? {
-                    Arrived::Nonsense => Err(io::ErrorKind::InvalidData.into()),
-                    Arrived::Message(_) | Arrived::TooLong(_) => Ok(Heard::Obeyed),
-                    Arrived::Greeting | Arrived::Ready => Ok(Heard::Nothing),
-                };
+        let (arrived, is_answer) = loop {
+            if let Some(closed_at) = self.closed_at {
+                break (timeout_at(closed_at + ECHO, self.iopub.hear()).await??, false);
+            }
+            tokio::select! {
+                arrived = self.iopub.hear() => break (arrived?, false),
+                arrived = self.shell.hear() => match arrived {
+                    Ok(arrived) => break (arrived, true),
+                    Err(_) => self.closed_at = Some(Instant::now()),
+                },
+                arrived = self.control.hear() => match arrived {
+                    Ok(Arrived::Message(_) | Arrived::TooLong(_)) => return Ok(Heard::Obeyed),
+                    Ok(Arrived::Greeting | Arrived::Ready) => return Ok(Heard::Nothing),
+                    Ok(Arrived::Nonsense) | Err(_) => self.closed_at = Some(Instant::now()),
+                },
             }
         };
         Ok(match arrived {

@@ -26,6 +26,8 @@ pub(super) struct Progress {
     reply: Option<Reply>,
     is_idle: bool,
     has_failed: bool,
+    /// An error that was in the answer, which most kernels have told everybody before.
+    unsaid: Option<Failure>,
     /// The last that was printed on the standard error.
     complaint: String,
     /// What came, and nobody has been told.
@@ -60,8 +62,16 @@ enum Stream {
 
 impl Progress {
     pub(super) fn of(id: String) -> Self {
-        let (complaint, items) = (String::new(), VecDeque::new());
-        Self { id, reply: None, is_idle: false, has_failed: false, complaint, items, held: 0 }
+        Self {
+            id,
+            reply: None,
+            is_idle: false,
+            has_failed: false,
+            unsaid: None,
+            complaint: String::new(),
+            items: VecDeque::new(),
+            held: 0,
+        }
     }
 
     /// Notes a message.
@@ -77,6 +87,17 @@ impl Progress {
             }
             Heard::Obeyed | Heard::Nothing => {}
         }
+        if self.outcome().is_some() {
+            self.say_the_unsaid();
+        }
+    }
+
+    /// Tells of an error that some kernels say nowhere else, and some of them not in words.
+    fn say_the_unsaid(&mut self) {
+        let Some(failure) = self.unsaid.take().filter(|_| !self.has_failed) else { return };
+        let is_mute = failure.ename.is_empty() && failure.evalue.is_empty();
+        let failure = if is_mute { complained(&self.complaint) } else { failure };
+        self.say(Said::Failed(failure));
     }
 
     fn answered(&mut self, message: &Message) {
@@ -91,13 +112,7 @@ impl Progress {
             _ if leaves => Reply::Leaves,
             _ => Reply::Done,
         });
-        if status == "error" && !self.has_failed {
-            // Some say it nowhere else, and what it is only where they print.
-            let failure = Failure::from(failure);
-            let is_mute = failure.ename.is_empty() && failure.evalue.is_empty();
-            let failure = if is_mute { complained(&self.complaint) } else { failure };
-            self.say(Said::Failed(failure));
-        }
+        self.unsaid = (status == "error").then(|| failure.into());
     }
 
     fn news(&mut self, message: &Message, budget: &Budget) {
@@ -170,6 +185,7 @@ impl Progress {
     pub(super) fn be_over(&mut self) {
         self.is_idle = true;
         self.reply = self.reply.or(Some(Reply::Done));
+        self.say_the_unsaid();
     }
 
     /// How many bytes wait to be told.
@@ -395,8 +411,12 @@ mod tests {
     fn an_error_is_told_once_wherever_it_is_said() {
         let thrown = json!({"status": "error", "ename": "E", "evalue": 5, "traceback": ["a", "b"]});
         let told = r#"{"type":"error","error":{"ename":"E","evalue":"5","traceback":["a","b"]}}"#;
-        for messages in [vec![news("error", "1", &thrown), answer(&thrown)], vec![answer(&thrown)]]
-        {
+        for mut messages in [
+            vec![news("error", "1", &thrown), answer(&thrown)],
+            vec![answer(&thrown), news("error", "1", &thrown)],
+            vec![answer(&thrown)],
+        ] {
+            messages.push(idle());
             let (_, events) = heard(messages);
             insta_like(&events, &[r#"{"type":"status","text":"error"}"#, told]);
         }
@@ -415,7 +435,7 @@ mod tests {
             ("", "Error", "the cell has failed"),
         ] {
             let mut all = vec![news("stream", "1", &json!({"name": "stderr", "text": printed}))];
-            all.push(answer(&failed));
+            all.extend([answer(&failed), idle()]);
             let (_, events) = heard(all);
             let expected = json!({"ename": ename, "evalue": evalue}).to_string();
             assert!(events.contains(expected.trim_end_matches('}')), "{events}");
