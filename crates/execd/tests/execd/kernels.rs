@@ -5,10 +5,14 @@ use std::{path::Path, time::Duration};
 
 use http::{Method, StatusCode};
 use osb_api::execd::{CodeContext, ContextKind, Event, EventKind, Failure, enames};
+use osb_core::Account;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::daemon::{Daemon, bytes, error, events, kinds, request, texts, wait_for};
+use crate::{
+    daemon::{Daemon, bytes, error, events, is_root, kinds, request, texts, wait_for},
+    sandbox::Sandbox,
+};
 
 /// An execd with kernels, which are below a directory of their own.
 struct Image {
@@ -26,22 +30,11 @@ impl Image {
         let place = directory.path().to_str().unwrap();
         let own = [("JUPYTER_PATH", place), ("TMPDIR", place), ("EXECD_CODE_KIND", "")];
         let daemon = Daemon::with(&[], &[&own[..], variables].concat());
-        let image = Self { daemon, directory };
-        image.install("java", "signal", &json!({}));
-        image.install("go", "message", &json!({}));
-        image.install("bash", "signal", &json!({"FAILS": "1"}));
-        image
-    }
-
-    fn install(&self, name: &str, interrupt: &str, env: &Value) {
-        let directory = self.directory.path().join("kernels").join(name);
-        osb_sys::fs::create_dir_all(&directory).unwrap();
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/execd/kernel.py");
-        let content = json!({
-            "argv": ["python3", program, "{connection_file}"],
-            "language": name, "interrupt_mode": interrupt, "env": env,
-        });
-        osb_sys::fs::write(directory.join("kernel.json"), content.to_string()).unwrap();
+        let place = directory.path();
+        install(place, "java", "signal", &json!({}));
+        install(place, "go", "message", &json!({}));
+        install(place, "bash", "signal", &json!({"FAILS": "1"}));
+        Self { daemon, directory }
     }
 
     async fn create(&self, body: Value) -> Result<CodeContext, String> {
@@ -87,6 +80,18 @@ impl Image {
         let names = osb_sys::fs::names(self.directory.path()).unwrap();
         names.iter().filter(|name| name.starts_with("kernel-")).count()
     }
+}
+
+/// Has a kernel below a directory, where everybody can read it.
+fn install(place: &Path, name: &str, interrupt: &str, env: &Value) {
+    let directory = place.join("kernels").join(name);
+    osb_sys::fs::create_dir_all(&directory).unwrap();
+    osb_sys::fs::write(directory.join("kernel.py"), include_str!("kernel.py")).unwrap();
+    let content = json!({
+        "argv": ["python3", "{resource_dir}/kernel.py", "{connection_file}"],
+        "language": name, "interrupt_mode": interrupt, "env": env,
+    });
+    osb_sys::fs::write(directory.join("kernel.json"), content.to_string()).unwrap();
 }
 
 fn printed(events: &[Event]) -> String {
@@ -241,4 +246,23 @@ async fn a_context_that_is_deleted_leaves_nothing() {
     let deleted = image.daemon.connect().await.send(request(Method::DELETE, &path, "")).await;
     assert_eq!(deleted.status(), StatusCode::OK);
     wait_for("its file is gone", || image.files() == 0).await;
+}
+
+#[tokio::test]
+async fn a_kernel_runs_as_the_user_of_the_image_and_its_file_is_theirs() {
+    if !is_root() {
+        return;
+    }
+    let user = Account { uid: 4321, gid: 1234, groups: vec![], name: None, home: None };
+    let sandbox = Sandbox::of_user(user, 15, &["sleep", "1000"]);
+    let place = sandbox.directory();
+    install(place, "java", "signal", &json!({}));
+    let place = place.display();
+    let variables = format!("JUPYTER_PATH={place}\nTMPDIR={place}\n");
+    osb_sys::fs::write(sandbox.path("env"), variables).unwrap();
+    let code =
+        "import os, sys; s = os.stat(sys.argv[1]); print(os.getuid(), s.st_uid, oct(s.st_mode))";
+    let body = json!({"code": code, "context": {"language": "java"}}).to_string();
+    let events = events(sandbox.ask(Method::POST, "/code", &body).await).await;
+    assert_eq!(printed(&events), "4321 4321 0o100600\n", "{events:?}");
 }
