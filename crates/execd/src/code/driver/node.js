@@ -106,9 +106,17 @@
   const hold = { value: undefined };
   Object.defineProperty(globalThis, handed, { value: (value) => (hold.value = value) });
 
+  // What the inspector has refused. An interrupt can come before anybody has the promise that is broken then.
+  const refused = new WeakSet();
+
   function post(method, parameters) {
     return new Promise((resolve, reject) => {
-      session.post(method, parameters, (error, answer) => (error ? reject(Object.assign(new Error(error.message), { inspector: true })) : resolve(answer)));
+      session.post(method, parameters, (error, answer) => {
+        if (!error) return resolve(answer);
+        const refusal = new Error(error.message);
+        refused.add(refusal);
+        reject(refusal);
+      });
     });
   }
 
@@ -258,7 +266,9 @@
 
   process.on("SIGINT", () => interrupt?.());
   process.on("uncaughtException", (error) => process.stderr.write(`${util.inspect(error)}\n`));
-  process.on("unhandledRejection", (error) => process.stderr.write(`${util.inspect(error)}\n`));
+  process.on("unhandledRejection", (error) => {
+    if (!refused.has(error)) process.stderr.write(`${util.inspect(error)}\n`);
+  });
 
   // Is as if it had been started there, with these variables and no others.
   function become(cwd, ...pairs) {
