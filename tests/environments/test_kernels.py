@@ -48,7 +48,7 @@ class Execd:
         self.client = httpx.Client(base_url=f"http://{endpoint.endpoint}", headers=headers, timeout=120)
 
     def context(self, language: str, **options: Any) -> dict[str, Any]:
-        answer = self.client.post("/code/context", json={"language": language} | options)
+        answer = self.client.post("/code/context", json={"language": language, "kind": "jupyter"} | options)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -289,7 +289,7 @@ def test_cells_of_one_context_wait_and_contexts_do_not(execd: Execd) -> None:
 def test_whoever_asks_for_a_kind_gets_it_or_is_told(code_interpreter: Environment) -> None:
     with code_interpreter.sandbox(env={"EXECD_CODE_KIND": "builtin"}) as sandbox:
         execd = Execd(sandbox)
-        assert execd.context("python")["kind"] == "builtin"
+        assert execd.context("python", kind=None)["kind"] == "builtin"
         assert execd.context("python", kind="jupyter")["kind"] == "jupyter"
         refused = execd.client.post("/code/context", json={"language": "java"})
         assert refused.status_code >= 400 and "java" in refused.json()["message"]

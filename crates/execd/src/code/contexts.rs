@@ -142,7 +142,7 @@ impl Contexts {
             let kind = kind.map_or_else(|| runner::usual(&worker), |kind| Ok(Some(kind)))?;
             match worker.contexts.take_spare(language, kind, &birth) {
                 Some(spare) => spare.become_of(&worker, birth),
-                None => Started::new(&worker, language, kind, birth),
+                None => Started::new(&worker, language, kind, &birth),
             }
         });
         let Started { runner, kind, pid } = started.await?;
@@ -201,7 +201,7 @@ impl Contexts {
             let started = blocking(move || {
                 let birth = session::birth(&worker, None)?;
                 let kind = runner::usual(&worker)?;
-                Ok((Started::new(&worker, language, kind, birth.clone())?, birth))
+                Ok((Started::new(&worker, language, kind, &birth)?, birth))
             });
             // Why it could not be started, whoever asks for it is told.
             let Ok((started, birth)) = started.await else { continue };

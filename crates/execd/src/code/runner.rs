@@ -51,22 +51,62 @@ impl Started {
         daemon: &Arc<Daemon>,
         language: Language,
         kind: Option<ContextKind>,
+        birth: &Birth,
+    ) -> Result<Self, ApiError> {
+        let spec = Spec::find(language.name(), &birth.env);
+        let kernel = |spec| Self::kernel(daemon, language, spec, birth.clone());
+        let builtin = || Self::builtin(daemon, language, birth.clone());
+        match (kind, spec) {
+            (Some(ContextKind::Jupyter), Some(spec)) => kernel(spec),
+            (Some(ContextKind::Jupyter), None) => {
+                let name = language.name();
+                Err(ApiError::refused(format!("this image has no kernelspec for {name}")))
+            }
+            (None, Some(spec)) if is_builtin_better(language) => {
+                builtin().or_else(|error| kernel(spec).map_err(|_| error))
+            }
+            (None, Some(spec)) => match kernel(spec) {
+                Err(_) if Driver::of(language).is_some() => builtin(),
+                started => started,
+            },
+            (Some(ContextKind::Builtin), _) | (None, None) => builtin(),
+        }
+    }
+
+    fn kernel(
+        daemon: &Arc<Daemon>,
+        language: Language,
+        spec: Spec,
         birth: Birth,
     ) -> Result<Self, ApiError> {
         let pid = Arc::new(AtomicI32::new(0));
+        let name = spec.name().to_owned();
+        let started = Kernel::start(daemon, language, spec, birth, Arc::clone(&pid));
+        let kernel = started.map_err(|error| {
+            ApiError::refused(format!(
+                "cannot start the kernel of the kernelspec {name:?}: {error}"
+            ))
+        })?;
+        let runner = Runner::Executor(Desk::open(daemon, kernel));
+        Ok(Self { runner, kind: ContextKind::Jupyter, pid })
+    }
+
+    fn builtin(daemon: &Arc<Daemon>, language: Language, birth: Birth) -> Result<Self, ApiError> {
+        let pid = Arc::new(AtomicI32::new(0));
         let name = language.name();
-        if kind != Some(ContextKind::Builtin)
-            && let Some(spec) = Spec::find(name, &birth.env)
-        {
-            let kernel = Runner::kernel(daemon, language, spec, birth.clone(), Arc::clone(&pid));
-            if kernel.is_ok() || kind.is_some() || !is_builtin(language) {
-                return Ok(Self { runner: kernel?, kind: ContextKind::Jupyter, pid });
-            }
-        }
-        if kind == Some(ContextKind::Jupyter) {
-            return Err(ApiError::refused(format!("this image has no kernelspec for {name}")));
-        }
-        let runner = Runner::builtin(daemon, language, birth, Arc::clone(&pid))?;
+        let runner = if language == Language::Bash {
+            Runner::Shell(Desk::open(daemon, session::verbatim(daemon, birth)?))
+        } else {
+            let driver = Driver::of(language).ok_or_else(|| {
+                ApiError::refused(format!("this image has nothing to run {name} with"))
+            })?;
+            let started = Interpreter::start(daemon, driver, birth, Arc::clone(&pid));
+            let interpreter = started.map_err(|error| {
+                let program = driver.programs().join(" or ");
+                ApiError::refused(format!("cannot start {program}, which {name} needs: {error}"))
+            })?;
+            Runner::Executor(Desk::open(daemon, interpreter))
+        };
         Ok(Self { runner, kind: ContextKind::Builtin, pid })
     }
 
@@ -81,44 +121,6 @@ impl Started {
 }
 
 impl Runner {
-    fn kernel(
-        daemon: &Arc<Daemon>,
-        language: Language,
-        spec: Spec,
-        birth: Birth,
-        pid: Arc<AtomicI32>,
-    ) -> Result<Self, ApiError> {
-        let name = spec.name().to_owned();
-        let started = Kernel::start(daemon, language, spec, birth, pid);
-        let kernel = started.map_err(|error| {
-            ApiError::refused(format!(
-                "cannot start the kernel of the kernelspec {name:?}: {error}"
-            ))
-        })?;
-        Ok(Self::Executor(Desk::open(daemon, kernel)))
-    }
-
-    fn builtin(
-        daemon: &Arc<Daemon>,
-        language: Language,
-        birth: Birth,
-        pid: Arc<AtomicI32>,
-    ) -> Result<Self, ApiError> {
-        if language == Language::Bash {
-            return Ok(Self::Shell(Desk::open(daemon, session::verbatim(daemon, birth)?)));
-        }
-        let name = language.name();
-        let driver = Driver::of(language).ok_or_else(|| {
-            ApiError::refused(format!("this image has nothing to run {name} with"))
-        })?;
-        let started = Interpreter::start(daemon, driver, birth, pid);
-        let interpreter = started.map_err(|error| {
-            let program = driver.programs().join(" or ");
-            ApiError::refused(format!("cannot start {program}, which {name} needs: {error}"))
-        })?;
-        Ok(Self::Executor(Desk::open(daemon, interpreter)))
-    }
-
     /// Has it do something of which nobody hears. What is returned is closed once it is done; if
     /// it is dropped before, it is not done.
     pub(super) fn tell(
@@ -133,9 +135,10 @@ impl Runner {
     }
 }
 
-/// Whether a language needs no kernel.
-fn is_builtin(language: Language) -> bool {
-    language == Language::Bash || Driver::of(language).is_some()
+/// Whether code of a language is better off without a kernel. The one for bash takes seconds to start and
+/// knows no more than bash; the one for JavaScript prints values, and does not say what they are.
+fn is_builtin_better(language: Language) -> bool {
+    matches!(language, Language::Bash | Language::JavaScript)
 }
 
 /// What runs code if nobody says, as whoever made the sandbox has decided.

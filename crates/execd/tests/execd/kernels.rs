@@ -47,7 +47,8 @@ impl Image {
     }
 
     async fn kernel(&self, language: &str) -> CodeContext {
-        let context = self.create(json!({ "language": language })).await.unwrap();
+        let context = self.create(json!({ "language": language, "kind": "jupyter" }));
+        let context = context.await.unwrap();
         assert_eq!(context.kind, Some(ContextKind::Jupyter));
         context
     }
@@ -217,6 +218,10 @@ async fn a_kernel_that_does_not_start_says_why() {
 #[tokio::test]
 async fn whoever_asks_for_a_kind_gets_it_or_is_told() {
     let image = Image::start();
+    for (language, kind) in [("bash", ContextKind::Builtin), ("java", ContextKind::Jupyter)] {
+        let usual = image.create(json!({ "language": language })).await.unwrap();
+        assert_eq!(usual.kind, Some(kind), "both have a kernel, but bash needs none");
+    }
     let builtin = image.create(json!({"language": "bash", "kind": "builtin"})).await.unwrap();
     assert_eq!(builtin.kind, Some(ContextKind::Builtin));
     let refused = image.create(json!({"language": "java", "kind": "builtin"})).await.unwrap_err();
