@@ -107,7 +107,7 @@ Variables that have no flag:
   EXECD_ENVS       File of assignments that are added to the environment of every command, read anew
                    for each; commands see the variable, so that they can add to the file
   EXECD_CODE_KIND  What runs code: `builtin`, or `jupyter` for a kernel of the image; unless set, a
-                   kernel where there is one for the language
+                   kernel of Python, TypeScript, Java or Go if there is one
   PATH             Where programs are looked for, by execd and by commands
   HOME             What `~` stands for in paths";
 

@@ -180,11 +180,16 @@ impl Descriptors {
         }
     }
 
-    /// Says that all which could be done is done, and waits for the rest.
-    pub(crate) async fn go_on(self) -> Result<Start, StartError> {
-        message::send(&self.instructions, &Readied, &[]).map_err(StartError::Read)?;
+    /// Does what is to be done, says so, and waits for the rest.
+    pub(crate) async fn go_on(self, work: impl Future<Output = ()>) -> Result<Start, StartError> {
         let channel = self.instructions.try_clone().map_err(StartError::Read)?;
         let channel = ready::register(channel, Interest::READABLE).map_err(StartError::Read)?;
+        tokio::select! {
+            () = work => {}
+            // Nothing is sent before it is done, so nobody is there any more.
+            _ = channel.readable() => return Err(StartError::Unclaimed),
+        }
+        message::send(&self.instructions, &Readied, &[]).map_err(StartError::Read)?;
         drop(channel.readable().await.map_err(StartError::Read)?);
         match self.wait()? {
             First::Start(start) => Ok(*start),

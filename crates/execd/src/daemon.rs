@@ -113,10 +113,7 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
             let osb_core::agent::Ahead { code, env, workdir, user } = *ahead;
             let environment = boot::environment(env, workdir, user, None);
             let early = Arc::new(Daemon::bare(environment, Meter::found()));
-            let waiting = async {
-                early.contexts.prepare(&early, Ahead::asked(&code)).await;
-                rest.go_on().await
-            };
+            let waiting = rest.go_on(early.contexts.prepare(&early, Ahead::asked(&code)));
             let start = tokio::select! {
                 start = waiting => start?,
                 never = reap(&mut children, &early.reaper) => never,

@@ -40,7 +40,7 @@ pub const CODE_IMPORTS: &str = "EXECD_CODE_IMPORTS";
 pub const CODE_IDLE: &str = "EXECD_CODE_IDLE";
 
 /// What runs code whose context does not say: `builtin` or `jupyter`. Unless set, a kernel where the
-/// image has one for the language. In a sandbox of the native runtime this is a variable of the sandbox.
+/// image has one for the language and it is the better choice. In a sandbox of the native runtime this is a variable of the sandbox.
 pub const CODE_KIND: &str = "EXECD_CODE_KIND";
 
 /// Where commands without a path are looked for.

@@ -53,6 +53,11 @@ pub(crate) trait Host: Send + 'static {
         most: usize,
     ) -> impl Future<Output = ()> + Send;
 
+    /// Ends what is in progress of something that nobody hears of, and whatever has come of it.
+    fn abandon(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
     /// Ends it, and all that comes from it.
     fn end(self) -> impl Future<Output = ()> + Send;
 }
@@ -99,10 +104,28 @@ impl<T: Send + 'static> Desk<T> {
         timeout: Option<Duration>,
         client: mpsc::Sender<Bytes>,
     ) -> Result<bool, ApiError> {
+        self.line_up(text, timeout, client, Seen::ByClient)
+    }
+
+    /// The same for something of which nobody hears. What is returned is closed once it is over; if it
+    /// is dropped before, it is given up. Nothing says that the host has ended, or is too busy.
+    pub(crate) fn order_unseen(&self, text: T, timeout: Duration) -> Option<mpsc::Receiver<Bytes>> {
+        let (client, over) = mpsc::channel(1);
+        let taken = self.line_up(text, Some(timeout), client, Seen::ByNobody).unwrap_or(false);
+        taken.then_some(over)
+    }
+
+    fn line_up(
+        &self,
+        text: T,
+        timeout: Option<Duration>,
+        client: mpsc::Sender<Bytes>,
+        seen: Seen,
+    ) -> Result<bool, ApiError> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             ApiError::refused(format!("the session is busy: {RUNS} of its runs wait or run"))
         })?;
-        let order = Order { text, timeout, client, _place: place };
+        let order = Order { text, timeout, client, seen, _place: place };
         Ok(self.mailbox.send(Message::Run(order)).is_ok())
     }
 
@@ -141,8 +164,16 @@ struct Order<T> {
     text: T,
     timeout: Option<Duration>,
     client: mpsc::Sender<Bytes>,
+    seen: Seen,
     /// Its place among those that wait or run.
     _place: OwnedSemaphorePermit,
+}
+
+/// Who hears of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    ByClient,
+    ByNobody,
 }
 
 /// The runs of a host, in the order in which they were asked for.
@@ -177,10 +208,10 @@ async fn serve<H: Host>(
 }
 
 async fn execute<H: Host>(host: &mut H, queue: &mut Queue<H::Text>, order: Order<H::Text>) {
-    let Order { text, timeout: limit, client, _place } = order;
+    let Order { text, timeout: limit, client, seen, _place } = order;
     let began = Instant::now();
     let goes_on = queue.goes_on;
-    let interruption = queue.interruption(&client, began, limit);
+    let interruption = queue.interruption(&client, began, limit, seen);
     let (why, asked) = tokio::select! {
         done = host.run(&text, &client, began, goes_on) => match done {
             Ok(()) => return,
@@ -194,6 +225,9 @@ async fn execute<H: Host>(host: &mut H, queue: &mut Queue<H::Text>, order: Order
         why = interruption => why,
     };
     drop(text);
+    if seen == Seen::ByNobody {
+        return host.abandon().await;
+    }
     let mut frames = Vec::new();
     host.give_up(why, began, &mut frames, 4 * READ).await;
     if let Some(asked) = asked {
@@ -243,6 +277,7 @@ impl<T> Queue<T> {
         client: &mpsc::Sender<Bytes>,
         began: Instant,
         limit: Option<Duration>,
+        seen: Seen,
     ) -> (End, Option<oneshot::Sender<bool>>) {
         let deadline = async {
             match limit {
@@ -258,12 +293,28 @@ impl<T> Queue<T> {
                 () = client.closed(), if !self.goes_on => return (End::Gone, None),
                 message = self.mailbox.recv() => match message {
                     None => return (End::Deleted, None),
+                    // Whoever asks means a run of which somebody hears.
+                    Some(Message::Interrupt(asked)) if seen == Seen::ByNobody => {
+                        // Whoever asked may have gone.
+                        let _ = asked.send(self.skip());
+                    }
                     Some(Message::Interrupt(asked)) => return (End::Interrupted, Some(asked)),
                     Some(Message::Run(order)) => self.waiting.push_back(order),
                 },
                 _ = ping.tick(), if !self.waiting.is_empty() => self.ping(),
             }
         }
+    }
+
+    /// Gives up the next run of which somebody hears, before it has begun. Returns whether there was one.
+    fn skip(&mut self) -> bool {
+        let next = self.waiting.iter().position(|order| order.seen == Seen::ByClient);
+        let Some(order) = next.and_then(|at| self.waiting.remove(at)) else { return false };
+        let mut frame = Vec::new();
+        outcome(Exit::Signal(2), Instant::now()).frame(&mut frame);
+        // Whoever does not read has no use for it.
+        drop(order.client.try_send(Bytes::from(frame)));
+        true
     }
 
     /// Shows those who wait that they do, and lets go of those who do not.

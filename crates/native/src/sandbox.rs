@@ -217,6 +217,17 @@ impl Place {
         fs::rename(&self.directory, &to.directory)
     }
 
+    /// Whether what runs in a sandbox already takes no more memory than `state` allows. The kernel would
+    /// end some of it, or refuse the limit, as its version has it.
+    pub(crate) fn check_room(&self, state: &State) -> Result<(), PathError> {
+        let most = limits(&state.spec).memory_bytes.unwrap_or(u64::MAX);
+        if !self.group.is_real() || self.group.usage()?.memory <= most {
+            return Ok(());
+        }
+        let error = io::Error::other("its programs take more memory than was asked for");
+        Err(PathError::new("limit", &self.directory, error))
+    }
+
     /// Sends execd what it waits for.
     fn instruct(&self, channel: &OwnedFd, boot: Boot) -> Result<(), PathError> {
         let failed = |error| PathError::new("instruct", &self.directory, error);

@@ -48,7 +48,7 @@ pub struct CreateContext {
     pub language: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// What is to run the code; without it, a kernel if the image has one for the language.
+    /// What is to run the code; without it, a kernel of Python, TypeScript, Java or Go if the image has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<ContextKind>,
 }

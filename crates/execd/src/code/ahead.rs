@@ -49,9 +49,10 @@ impl Ahead {
 
 /// Variables that are read when a program starts, by how their names begin: by the C library, or by
 /// execd for it.
-const READ_BY_ALL: [&str; 9] = [
+const READ_BY_ALL: [&str; 12] = [
     env::CODE_KIND,
     env::ON_DISCONNECT,
+    "CONDA_",
     "GLIBC_",
     "HOME",
     "JUPYTER",
@@ -59,6 +60,8 @@ const READ_BY_ALL: [&str; 9] = [
     "LC_",
     "LD_",
     "MALLOC_",
+    "VIRTUAL_ENV",
+    "XDG_",
 ];
 
 /// Those that Python reads, or modules when they are imported.

@@ -2,14 +2,14 @@ use std::{mem, sync::Arc, time::Duration};
 
 use axum::body::Bytes;
 use osb_api::execd::{Event, Failure, enames};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::language::Language;
 use crate::{
     daemon::Daemon,
     driven::Birth,
     events::{self, now},
-    queue::Broken,
+    queue::{Broken, End},
     reaper::Exit,
 };
 
@@ -102,6 +102,15 @@ impl Executor {
         );
         let ename = enames::INTERPRETER.to_owned();
         Event::error(Failure { ename, evalue, traceback: Vec::new() }, now())
+    }
+}
+
+/// Says that a cell was given up before it began.
+pub(super) fn not_begun(why: End, began: Instant) -> Event {
+    match why {
+        End::Timeout(limit) => ran_too_long(limit),
+        End::Gone | End::Interrupted => events::outcome(Exit::Signal(2), began),
+        End::Deleted => events::outcome(Exit::Signal(9), began),
     }
 }
 

@@ -36,7 +36,10 @@ const CONTEXTS: usize = 64;
 const LOOK: Duration = Duration::from_mins(1);
 
 /// How long an interpreter that nobody waits for may take to import what it should have.
-const IMPORTING: Duration = Duration::from_mins(1);
+const IMPORTING: Duration = Duration::from_secs(30);
+
+/// How long it may take to hear whom it is for, which is a matter of milliseconds.
+const BECOMING: Duration = Duration::from_secs(10);
 
 /// All contexts, oldest first.
 #[derive(Debug, Default)]
@@ -70,6 +73,8 @@ struct Spare {
     /// What it was started with.
     birth: Birth,
     started: Started,
+    /// For how long nobody had one.
+    idle: Duration,
 }
 
 impl Contexts {
@@ -87,12 +92,8 @@ impl Contexts {
     /// context.
     pub(crate) async fn interrupt(&self, id: &str) -> Option<()> {
         let context = self.get(id).ok()?;
-        let interrupted = match &*context.desk() {
-            Some(Runner::Shell(desk)) => futures_util::future::Either::Left(desk.interrupt()),
-            Some(Runner::Executor(desk)) => futures_util::future::Either::Right(desk.interrupt()),
-            None => return None,
-        };
-        interrupted.await;
+        let interrupted = context.desk().as_ref().map(Runner::interrupt);
+        interrupted?.await;
         Some(())
     }
 
@@ -155,16 +156,20 @@ impl Contexts {
         Ok(context)
     }
 
-    /// Ends the interpreters of contexts that had nothing to do for so long, for ever. A sandbox that
+    /// Ends the interpreters that had nothing to do for so long, for ever. A sandbox that
     /// is paused lives no time: however late a look comes, it counts once.
     pub(crate) async fn let_rest<Never>(&self, daemon: &Daemon, limit: Option<Duration>) -> Never {
         let Some(limit) = limit else { return pending().await };
         let step = LOOK.min(limit);
         loop {
-            if self.all().is_empty() {
+            if self.all().is_empty() && self.spare().is_empty() {
                 self.made.notified().await;
             }
             sleep(step).await;
+            self.spare().retain_mut(|spare| {
+                spare.idle += step;
+                spare.idle < limit
+            });
             for context in self.list(None) {
                 if let Some(told) = context.grow_idle(step, limit) {
                     daemon.tasks.spawn(gone(told));
@@ -194,7 +199,10 @@ impl Contexts {
     ) -> Vec<mpsc::Receiver<Bytes>> {
         let mut readying = Vec::new();
         for language in languages {
-            if self.spare().iter().any(|spare| spare.language == language) {
+            let imports = if language == Language::Python { imports.clone() } else { Vec::new() };
+            let is_there = |spare: &&Spare| spare.language == language;
+            if let Some(spare) = self.spare().iter().find(is_there) {
+                readying.extend(spare.started.runner.tell(Cell::Import(imports), IMPORTING));
                 continue;
             }
             let worker = Arc::clone(daemon);
@@ -205,9 +213,9 @@ impl Contexts {
             });
             // Why it could not be started, whoever asks for it is told.
             let Ok((started, birth)) = started.await else { continue };
-            let imports = if language == Language::Python { imports.clone() } else { Vec::new() };
-            readying.extend(started.runner.tell(Cell::Import(imports), Some(IMPORTING)));
-            self.spare().push(Spare { language, birth, started });
+            readying.extend(started.runner.tell(Cell::Import(imports), IMPORTING));
+            self.spare().push(Spare { language, birth, started, idle: Duration::ZERO });
+            self.made.notify_one();
         }
         readying
     }
@@ -230,9 +238,15 @@ impl Contexts {
             spare.language == language && kind.is_none_or(|kind| kind == spare.started.kind)
         };
         let at = all.iter().position(is_it)?;
-        // One that does not suit the first does not suit the next either.
         let spare = all.swap_remove(at);
-        ahead::suits(language, spare.started.kind, &spare.birth, wanted).then_some(spare)
+        if ahead::suits(language, spare.started.kind, &spare.birth, wanted) {
+            return Some(spare);
+        }
+        // Another directory is this context's own; other variables are what all of them have now.
+        if spare.birth.env == wanted.env {
+            all.push(spare);
+        }
+        None
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<Spare>> {
@@ -244,10 +258,8 @@ impl Contexts {
         let context = self.get(id)?;
         self.all().retain(|other| other.id != id);
         let runner = context.desk().take();
-        match runner {
-            Some(Runner::Shell(desk)) => desk.close().await,
-            Some(Runner::Executor(desk)) => desk.close().await,
-            None => {}
+        if let Some(runner) = runner {
+            runner.close().await;
         }
         Ok(())
     }
@@ -294,7 +306,7 @@ impl Context {
             return None;
         }
         let is_over = u128::from(idle) >= limit.as_millis();
-        is_over.then(|| runner.tell(Cell::Rest, None)).flatten()
+        is_over.then(|| runner.tell(Cell::Rest, BECOMING)).flatten()
     }
 
     pub(super) fn describe(&self) -> CodeContext {
@@ -316,7 +328,7 @@ impl Spare {
     /// Makes it the one that a context begins with.
     fn become_of(self, daemon: &Arc<Daemon>, birth: Birth) -> Result<Started, ApiError> {
         let cell = Cell::Become(Arc::clone(daemon), birth);
-        match self.started.runner.tell(cell, None) {
+        match self.started.runner.tell(cell, BECOMING) {
             Some(told) => {
                 daemon.tasks.spawn(gone(told));
                 Ok(self.started)

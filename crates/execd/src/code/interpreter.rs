@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    cell::{Cell, Executor, GRACE, Loss, OUTPUT, POLITE, pass, ran_too_long},
+    cell::{Cell, Executor, GRACE, Loss, OUTPUT, POLITE, not_begun, pass, ran_too_long},
     driver::Driver,
     said::{self, Messages, Said},
 };
@@ -94,11 +94,12 @@ impl Interpreter {
 
     /// Ends what does not end by itself.
     async fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
+        let process = self.process.take();
+        self.lose();
+        if let Some(mut process) = process {
             process.family().kill().await;
             drop(timeout(GRACE, process.ended()).await);
         }
-        self.lose();
     }
 
     /// Has it do something of which nobody hears. It begins anew if that fails.
@@ -112,12 +113,13 @@ impl Interpreter {
             while let Some(said) = process.told.pop_front() {
                 done |= said == Said::Finished;
                 failed |= matches!(said, Said::Failed(_) | Said::Nonsense);
+                if said.is_shown() && self.driver.waits() {
+                    process.say(&said::passed_on());
+                }
             }
         }
         if failed {
-            self.kill().await;
-            // It knew nothing.
-            self.lost = None;
+            self.abandon().await;
         }
     }
 }
@@ -245,7 +247,7 @@ impl Host for Interpreter {
     /// A cell that is interrupted keeps the state, as long as it ends.
     async fn give_up(&mut self, why: End, began: Instant, frames: &mut Vec<u8>, most: usize) {
         let language = self.driver.language();
-        let Some(process) = &mut self.process else { return };
+        let Some(process) = &mut self.process else { return not_begun(why, began).frame(frames) };
         if why == End::Deleted {
             outcome(Exit::Signal(9), began).frame(frames);
             return;
@@ -289,6 +291,12 @@ impl Host for Interpreter {
             let how = "killed, because its cell did not end when it was interrupted";
             Executor::Interpreter.is_gone(language, how).frame(frames);
         }
+    }
+
+    /// It knew nothing of which anybody has heard.
+    async fn abandon(&mut self) {
+        self.kill().await;
+        self.lost = None;
     }
 
     async fn end(mut self) {

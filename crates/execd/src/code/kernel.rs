@@ -32,7 +32,7 @@ use tokio::{
 };
 
 use super::{
-    cell::{Cell, Executor, GRACE, Loss, OUTPUT, POLITE, pass, ran_too_long},
+    cell::{Cell, Executor, GRACE, Loss, OUTPUT, POLITE, not_begun, pass, ran_too_long},
     language::Language,
 };
 use crate::{
@@ -140,11 +140,15 @@ impl Kernel {
 
     /// Ends what does not end by itself.
     async fn kill(&mut self) {
-        if let Some(process) = &mut self.process {
+        let mut process = self.process.take();
+        if process.as_ref().is_some_and(|process| process.knows) {
+            self.lost = Some(Loss::Ended);
+        }
+        self.lose();
+        if let Some(process) = &mut process {
             process.driven.family().kill().await;
             drop(timeout(GRACE, process.driven.ended()).await);
         }
-        self.lose();
     }
 
     /// Waits until there is a kernel that answers, and starts another one if need be. Fails with
@@ -156,7 +160,7 @@ impl Kernel {
             if self.process.as_mut().is_none_or(|process| process.driven.has_ended()) {
                 self.lose();
                 let (daemon, spec) = (Arc::clone(&self.daemon), Arc::clone(&self.spec));
-                let (birth, patience) = (self.birth.clone(), SILENCE * 2_u32.pow(tries));
+                let (birth, patience) = (self.birth.clone(), SILENCE * 2_u32.pow(tries.min(3)));
                 let started =
                     spawn_blocking(move || Process::start(&daemon, &spec, &birth, patience)).await;
                 let started = started.map_err(|error| NotStarted::from(io::Error::from(error)));
@@ -172,7 +176,7 @@ impl Kernel {
             tries += 1;
             match why {
                 Unready::Ended(_) if tries < TRIES => {}
-                Unready::Silent if Instant::now() < deadline => {}
+                Unready::Silent if Instant::now() < deadline => sleep(AGAIN).await,
                 Unready::Ended(exit) => {
                     let how = match exit {
                         Exit::Code(code) => format!("it ended with code {code}"),
@@ -227,16 +231,18 @@ impl Kernel {
                 .map_err(|_| io::ErrorKind::NotConnected)?;
             let id = process.execute_unseen(code)?;
             loop {
-                if let Some(Heard::Answer(answer)) = process.listen(&mut Vec::new()).await?
-                    && answer.parent == id
-                {
-                    return Ok(progress::has_succeeded(&answer));
+                match process.listen(&mut Vec::new()).await? {
+                    Some(Heard::Answer(answer)) if answer.parent == id => {
+                        return Ok(progress::has_succeeded(&answer));
+                    }
+                    Some(Heard::LongAnswer) => return Ok(false),
+                    _ => {}
                 }
             }
         }
         .await;
         if !told.unwrap_or(false) {
-            self.kill().await;
+            self.abandon().await;
         }
     }
 
@@ -360,10 +366,10 @@ impl Host for Kernel {
             Cell::Become(daemon, birth) => {
                 self.daemon = Arc::clone(daemon);
                 let birth = self.spec.birth(birth.clone());
-                if birth != self.birth {
+                let before = std::mem::replace(&mut self.birth, birth.clone());
+                if birth != before {
                     self.tell(&python::surroundings(&birth)).await;
                 }
-                self.birth = birth;
                 return Ok(());
             }
         };
@@ -395,7 +401,17 @@ impl Host for Kernel {
                 Ended::Replied(Reply::Leaves) | Ended::Broken => {
                     return self.bury(client, goes_on).await;
                 }
-                Ended::Replied(Reply::Aborted | Reply::Done) => break,
+                Ended::Replied(Reply::Aborted) => {
+                    let evalue =
+                        "the kernel refuses to run the cell: delete the context, and make another"
+                            .to_owned();
+                    let ename = enames::INTERPRETER.to_owned();
+                    let failure = Failure { ename, evalue, traceback: Vec::new() };
+                    Event::error(failure, now()).frame(&mut frames);
+                    self.progress = None;
+                    return pass(client, &mut frames, goes_on).await;
+                }
+                Ended::Replied(Reply::Done) => break,
             }
         }
         self.progress = None;
@@ -417,14 +433,7 @@ impl Host for Kernel {
         }
         let interrupt = self.spec.interrupt;
         let (Some(process), Some(mut progress)) = (&mut self.process, self.progress.take()) else {
-            // It has not begun.
-            match why {
-                End::Timeout(limit) => ran_too_long(limit).frame(frames),
-                End::Gone | End::Interrupted | End::Deleted => {
-                    outcome(Exit::Signal(2), began).frame(frames);
-                }
-            }
-            return;
+            return not_begun(why, began).frame(frames);
         };
         let budget = Budget::new(most as u64);
         let deadline = Instant::now() + POLITE;
@@ -451,7 +460,12 @@ impl Host for Kernel {
                         Ok(Some(Heard::Answer(it))) if question.as_ref() == Some(&it.parent) => {
                             has_forgotten = true;
                         }
-                        Ok(Some(heard)) => progress.note(heard, &budget),
+                        Ok(Some(heard)) => {
+                            progress.note(heard, &budget);
+                            if progress.held() > HELD {
+                                progress.forget();
+                            }
+                        }
                         Ok(None) => {}
                         Err(_) => is_broken = true,
                     }
@@ -490,6 +504,12 @@ impl Host for Kernel {
             };
             Executor::Kernel.is_gone(self.language, how).frame(frames);
         }
+    }
+
+    /// It knew nothing of which anybody has heard.
+    async fn abandon(&mut self) {
+        self.kill().await;
+        self.lost = None;
     }
 
     async fn end(mut self) {

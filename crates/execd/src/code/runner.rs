@@ -1,5 +1,6 @@
 use std::{
     ffi::OsStr,
+    future::Future,
     sync::{
         Arc,
         atomic::{AtomicI32, Ordering},
@@ -8,6 +9,7 @@ use std::{
 };
 
 use axum::body::Bytes;
+use futures_util::future::Either;
 use osb_api::execd::ContextKind;
 use tokio::sync::mpsc;
 
@@ -53,23 +55,26 @@ impl Started {
         kind: Option<ContextKind>,
         birth: &Birth,
     ) -> Result<Self, ApiError> {
-        let spec = Spec::find(language.name(), &birth.env);
-        let kernel = |spec| Self::kernel(daemon, language, spec, birth.clone());
+        let name = language.name();
+        let kernel = || {
+            let spec = Spec::find(name, &birth.env);
+            spec.map(|spec| Self::kernel(daemon, language, spec, birth.clone()))
+        };
         let builtin = || Self::builtin(daemon, language, birth.clone());
-        match (kind, spec) {
-            (Some(ContextKind::Jupyter), Some(spec)) => kernel(spec),
-            (Some(ContextKind::Jupyter), None) => {
-                let name = language.name();
+        match kind {
+            Some(ContextKind::Builtin) => builtin(),
+            Some(ContextKind::Jupyter) => kernel().unwrap_or_else(|| {
                 Err(ApiError::refused(format!("this image has no kernelspec for {name}")))
-            }
-            (None, Some(spec)) if is_builtin_better(language) => {
-                builtin().or_else(|error| kernel(spec).map_err(|_| error))
-            }
-            (None, Some(spec)) => match kernel(spec) {
-                Err(_) if Driver::of(language).is_some() => builtin(),
+            }),
+            None if is_builtin_better(language) => match builtin() {
+                Err(error) => kernel().and_then(Result::ok).ok_or(error),
                 started => started,
             },
-            (Some(ContextKind::Builtin), _) | (None, None) => builtin(),
+            None => match kernel() {
+                None => builtin(),
+                Some(Err(_)) if Driver::of(language).is_some() => builtin(),
+                Some(started) => started,
+            },
         }
     }
 
@@ -121,17 +126,29 @@ impl Started {
 }
 
 impl Runner {
-    /// Has it do something of which nobody hears. What is returned is closed once it is done; if
-    /// it is dropped before, it is not done.
-    pub(super) fn tell(
-        &self,
-        cell: Cell,
-        timeout: Option<Duration>,
-    ) -> Option<mpsc::Receiver<Bytes>> {
-        let Self::Executor(desk) = self else { return None };
-        let (client, told) = mpsc::channel(1);
-        let taken = desk.order(cell, timeout, client).unwrap_or(false);
-        taken.then_some(told)
+    /// Has it do something of which nobody hears. What is returned is closed once it is over; if it
+    /// is dropped before, it is given up.
+    pub(super) fn tell(&self, cell: Cell, timeout: Duration) -> Option<mpsc::Receiver<Bytes>> {
+        match self {
+            Self::Executor(desk) => desk.order_unseen(cell, timeout),
+            Self::Shell(_) => None,
+        }
+    }
+
+    /// Interrupts the cell in progress. Resolves once it has ended.
+    pub(super) fn interrupt(&self) -> impl Future<Output = bool> + use<> {
+        match self {
+            Self::Shell(desk) => Either::Left(desk.interrupt()),
+            Self::Executor(desk) => Either::Right(desk.interrupt()),
+        }
+    }
+
+    /// Ends it.
+    pub(super) async fn close(self) {
+        match self {
+            Self::Shell(desk) => desk.close().await,
+            Self::Executor(desk) => desk.close().await,
+        }
     }
 }
 

@@ -7,7 +7,10 @@ use serde_json::Value;
 
 /// The most bytes of one event: clients stop reading a line at four mebibytes, and escapes may make
 /// text longer.
-const LARGEST: usize = 3 << 20;
+pub(super) const LARGEST: usize = 3 << 20;
+
+/// The longest name of a media type.
+const NAME: usize = 256;
 
 /// Lines of a traceback that are passed on.
 const TRACE: usize = 1000;
@@ -22,17 +25,17 @@ pub(super) fn shapes<F: FnOnce() -> Value>(
 ) -> Shapes {
     let (mut shapes, mut size) = (Shapes::new(), 0_usize);
     let mut missing = Vec::new();
-    for (kind, length, content) in all {
+    for (kind, length, content) in all.into_iter().filter(|(kind, ..)| kind.len() <= NAME) {
         let name = if kind == "text/plain" { "text".to_owned() } else { kind };
         let content = if name == "text" {
             let content = content();
             let text = content.as_str().map(str::to_owned);
             Value::from(cut(text.unwrap_or_else(|| content.to_string())))
-        } else if size.saturating_add(length) > LARGEST {
+        } else if size.saturating_add(length + name.len()) > LARGEST {
             missing.push(format!("[{name} of {length} bytes is too large to be delivered]"));
             continue;
         } else {
-            size += length;
+            size += length + name.len();
             content()
         };
         shapes.insert(name, content);

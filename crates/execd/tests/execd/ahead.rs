@@ -149,3 +149,61 @@ async fn a_context_that_nobody_uses_gives_its_interpreter_up_and_says_so() {
     let said = texts(&events, EventKind::Stderr).concat();
     assert!(said.contains("nothing to do for long"), "{said}");
 }
+
+/// Modules that do what modules should not.
+fn modules() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, code) in [
+        ("shows", "display(1)"),
+        ("leaves", "import sys; sys.exit(3)"),
+        ("slow", "import time; time.sleep(3)"),
+    ] {
+        osb_sys::fs::write(directory.path().join(format!("{name}.py")), code).unwrap();
+    }
+    directory
+}
+
+#[tokio::test]
+async fn a_module_that_leaves_or_shows_something_holds_nobody_up() {
+    let directory = modules();
+    let variables = [
+        ("EXECD_CODE_AHEAD", "python"),
+        ("EXECD_CODE_IMPORTS", "shows,leaves,json.tool"),
+        ("PYTHONPATH", directory.path().to_str().unwrap()),
+    ];
+    let daemon = Daemon::with(&[], &variables);
+    wait_for("it", || !children(pid(&daemon), "python").is_empty()).await;
+    let [started] = &*children(pid(&daemon), "python") else { panic!("one of them") };
+    let said = run(&daemon, "python", "import os, sys; (os.getpid(), 'json.tool' in sys.modules)");
+    let said = tokio::time::timeout(std::time::Duration::from_secs(20), said).await.unwrap();
+    assert_eq!(value(&said), format!("({started}, True)"));
+}
+
+#[tokio::test]
+async fn an_interrupt_meant_for_a_cell_does_not_end_what_nobody_sees() {
+    let directory = modules();
+    let variables = [
+        ("EXECD_CODE_AHEAD", "python"),
+        ("EXECD_CODE_IMPORTS", "slow"),
+        ("PYTHONPATH", directory.path().to_str().unwrap()),
+    ];
+    let daemon = Daemon::with(&[], &variables);
+    let body = json!({"language": "python"}).to_string();
+    let made = daemon.connect().await.send(request(Method::POST, "/code/context", body)).await;
+    let made: serde_json::Value = serde_json::from_slice(&bytes(made).await).unwrap();
+    let id = made["id"].as_str().unwrap();
+    let run = async |code: &str| {
+        let body = json!({"code": code, "context": {"id": id}}).to_string();
+        events(daemon.connect().await.send(request(Method::POST, "/code", body)).await).await
+    };
+    let interrupt = async {
+        // Once the cell waits for its turn.
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        let path = format!("/code?id={id}");
+        daemon.connect().await.send(request(Method::DELETE, &path, "")).await
+    };
+    let (said, _) = tokio::join!(run("ran = True"), interrupt);
+    assert!(said.iter().any(|event| event.error.is_some()), "{said:?}");
+    let said = run("'ran' in globals(), 'slow' in __import__('sys').modules").await;
+    assert_eq!(value(&said), "(False, True)");
+}

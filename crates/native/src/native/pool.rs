@@ -77,6 +77,8 @@ pub(super) struct Warm {
     blank: File,
     /// Where execd waits for its instructions.
     channel: OwnedFd,
+    /// Programs of the image run in it.
+    is_busy: bool,
     /// Clears it away if it ends before it is claimed.
     watcher: AbortHandle,
     /// Who follows it from its claim on.
@@ -112,11 +114,18 @@ impl Native {
         state: &State,
         begins: &Beginning,
     ) -> Result<Observed, Box<Spoilt>> {
-        let Warm { place: from, spawned, limits, blank, channel, watcher, follower, .. } = warm;
+        let Warm {
+            place: from, spawned, limits, blank, channel, is_busy, watcher, follower, ..
+        } = warm;
         let began = tokio::time::Instant::now();
         let place = self.place_of(state);
         let gift = Gift { limits, blank, channel };
-        let given = in_place(|| from.give(state, begins, &place, &gift));
+        let given = in_place(|| {
+            if is_busy {
+                from.check_room(state)?;
+            }
+            from.give(state, begins, &place, &gift)
+        });
         if let Err(error) = given {
             let id = state.spec.id;
             tracing::warn!(sandbox_id = %id, %error, "a warm sandbox could not be used; another is made");

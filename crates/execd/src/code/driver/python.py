@@ -262,7 +262,7 @@ def _execd():
         for name in modules:
             try:
                 __import__(name.decode())
-            except Exception:
+            except (Exception, SystemExit):
                 # Whoever imports it is told why it cannot be.
                 pass
 

@@ -4,7 +4,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use osb_sys::fs;
+use osb_sys::{fs, identity::Identity, scope};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -19,6 +19,8 @@ const PLACE: &str = "/tmp";
 #[derive(Debug)]
 pub(super) struct Connection {
     directory: PathBuf,
+    /// Whose file it is, if not of this process.
+    owner: Option<Identity>,
     pub(super) ports: Ports,
     pub(super) key: Key,
 }
@@ -39,7 +41,8 @@ impl Connection {
         let place = birth.env.get(std::ffi::OsStr::new("TMPDIR")).map(PathBuf::from);
         let place = place.filter(|place| place.is_dir()).unwrap_or_else(|| PLACE.into());
         let directory = place.join(format!("kernel-{}", Uuid::new_v4().simple()));
-        let connection = Self { directory, ports: Ports::free()?, key: Key::random() };
+        let owner = daemon.environment.user().cloned();
+        let connection = Self { directory, owner, ports: Ports::free()?, key: Key::random() };
         let content = connection.content();
         let write = || {
             fs::create_private_dir_all(&connection.directory)?;
@@ -74,7 +77,12 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         let (file, directory) = (self.file(), std::mem::take(&mut self.directory));
-        let remove = move || remove(&file, &directory);
+        let owner = self.owner.take();
+        // No more than its owner could, who may have put something else in its place.
+        let remove = move || match owner {
+            Some(owner) => scope::owning(&owner, || remove(&file, &directory)).unwrap_or(()),
+            None => remove(&file, &directory),
+        };
         match tokio::runtime::Handle::try_current() {
             Ok(handle) => drop(handle.spawn_blocking(remove)),
             Err(_) => remove(),

@@ -13,7 +13,7 @@ const DELIMITER: &[u8] = b"<IDS|MSG>";
 /// The version of the protocol that we speak.
 const VERSION: &str = "5.3";
 
-/// What both sides sign with. Other programs of the sandbox can reach the ports of a kernel, but do
+/// What both sides sign with. Other users of the sandbox can reach the ports of a kernel, but do
 /// not have this.
 #[derive(Debug, Clone)]
 pub(super) struct Key(String);

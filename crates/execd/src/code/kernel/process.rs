@@ -22,6 +22,9 @@ use crate::{
 /// How long a kernel that has ended may be listened to: what it said before is on its way.
 const ECHO: Duration = Duration::from_secs(1);
 
+/// How long a kernel that nobody has a cell for may take until it answers.
+const OPENING: Duration = Duration::from_hours(1);
+
 /// One process of a kernel, which ends with this value, and the way to speak with it.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -119,18 +122,13 @@ impl Process {
             return Err(());
         }
         match &mut self.line {
-            Line::Opening(_) => {
-                let never = Instant::now() + Duration::from_hours(1);
-                self.open(never).await.map_err(drop)
-            }
+            Line::Opening(_) => self.open(Instant::now() + OPENING).await.map_err(drop),
             Line::Failed => Err(()),
             Line::Open(channels) => {
                 let full = tokio::select! {
                     full = self.driven.happening(None) => full,
-                    heard = channels.hear() => {
-                        // A thread that prints for ever is to be listened to, but not in haste.
-                        matches!(heard.map_err(drop)?, Heard::News(_))
-                    }
+                    // Whoever speaks for ever is to be listened to, but not in haste.
+                    heard = channels.hear() => heard.map(|_| true).map_err(drop)?,
                 };
                 Pace::Leisurely.rest(full).await;
                 Ok(())
@@ -140,27 +138,25 @@ impl Process {
 
     /// Sends a cell, and returns the id of the request.
     pub(super) fn execute(&mut self, code: &str) -> io::Result<String> {
-        let Line::Open(channels) = &mut self.line else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
         self.knows = true;
-        channels.execute(code, Seen::ByClient)
+        self.channels()?.execute(code, Seen::ByClient)
     }
 
     /// Asks whether it takes cells, and returns the id of the request.
     pub(super) fn ask(&mut self) -> io::Result<String> {
-        let Line::Open(channels) = &mut self.line else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        channels.ask()
+        self.channels()?.ask()
+    }
+
+    fn channels(&mut self) -> io::Result<&mut Channels> {
+        match &mut self.line {
+            Line::Open(channels) => Ok(channels),
+            Line::Opening(_) | Line::Failed => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 
     /// Sends code of which nobody hears and nothing is remembered, and returns the id of the request.
     pub(super) fn execute_unseen(&mut self, code: &str) -> io::Result<String> {
-        let Line::Open(channels) = &mut self.line else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        channels.execute(code, Seen::ByNobody)
+        self.channels()?.execute(code, Seen::ByNobody)
     }
 
     /// Interrupts the cell, and returns the id of the request if it is one.

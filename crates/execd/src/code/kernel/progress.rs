@@ -1,22 +1,31 @@
 //! What has come of a cell so far, from the messages of its kernel.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{collections::VecDeque, fmt};
 
 use osb_api::execd::{Event, Failure};
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::{Value, value::RawValue};
 
 use super::{channels::Heard, message::Message};
 use crate::{
     code::{
         said::Said,
-        shapes::{Shapes, failure, is_json, shapes},
+        shapes::{LARGEST, Shapes, failure, is_json, shapes},
     },
     output::Budget,
 };
 
 /// The most bytes of text in one event. Escaped as JSON each can take six.
 const PIECE: usize = 64 << 10;
+
+/// The most media types of one thing that is shown.
+const TYPES: usize = 64;
+
+/// The most bytes of what a kernel wants its client to do.
+const WISHES: usize = 64 << 10;
 
 /// A cell that was sent to a kernel.
 #[derive(Debug)]
@@ -104,15 +113,21 @@ impl Progress {
         if message.parent != self.id || message.kind != "execute_reply" {
             return;
         }
-        let Answer { status, payload, failure } = message.content().unwrap_or_default();
-        let leaves =
-            payload.iter().any(|each| each["source"] == "ask_exit" && each["keepkernel"] != true);
+        let Answer { status, payload } = message.content().unwrap_or_default();
+        let payload = payload.filter(|payload| payload.get().len() <= WISHES);
+        let wishes =
+            payload.and_then(|payload| serde_json::from_str::<Vec<Wish>>(payload.get()).ok());
+        let leaves = wishes
+            .unwrap_or_default()
+            .iter()
+            .any(|wish| wish.source == "ask_exit" && !wish.keepkernel);
         self.reply = Some(match status.as_str() {
             "abort" | "aborted" => Reply::Aborted,
             _ if leaves => Reply::Leaves,
             _ => Reply::Done,
         });
-        self.unsaid = (status == "error").then(|| failure.into());
+        let thrown = || message.content::<Thrown<'_>>().unwrap_or_default().into();
+        self.unsaid = (status == "error").then(thrown);
     }
 
     fn news(&mut self, message: &Message, budget: &Budget) {
@@ -136,14 +151,15 @@ impl Progress {
             }
             // Nor does an interrupted cell of some kernels know whose error it is.
             "error" if is_own || message.parent.is_empty() => {
-                let thrown: Thrown = message.content().unwrap_or_default();
+                let thrown: Thrown<'_> = message.content().unwrap_or_default();
                 self.say(Said::Failed(thrown.into()));
             }
             _ if !is_own => {}
             "status" => self.is_idle |= is_idle(message),
             "execute_result" => {
                 if let Some(Data { data, execution_count }) = message.content() {
-                    let count = execution_count.as_u64().unwrap_or(0);
+                    let count = execution_count.and_then(|count| count.get().parse().ok());
+                    let count = count.unwrap_or(0);
                     self.say(Said::Result { count, shapes: bundle(data) });
                 }
             }
@@ -273,15 +289,30 @@ fn length(content: &Value) -> usize {
 }
 
 /// What a kernel shows, by media type.
-fn bundle(data: BTreeMap<String, Value>) -> Shapes {
+fn bundle(Bundle(data): Bundle<'_>) -> Shapes {
     shapes(data.into_iter().map(|(kind, content)| {
-        let content = if is_json(&kind) { content } else { joined(content) };
-        (kind, length(&content), move || content)
+        let is_json = is_json(&kind);
+        // A text has a mark at both ends.
+        let marks = if content.get().starts_with('"') { 2 } else { 0 };
+        (kind, content.get().len() - marks, move || shown(content, is_json))
     }))
 }
 
-/// Text may come as its lines.
-fn joined(content: Value) -> Value {
+/// What was said, if it is not more than can be held: a little text can mean much.
+fn read(said: &RawValue) -> Value {
+    let text = said.get();
+    if !text.starts_with('"') && text.len() > LARGEST {
+        return Value::from(format!("[{} bytes]", text.len()));
+    }
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+fn shown(content: &RawValue, is_json: bool) -> Value {
+    let content = read(content);
+    if is_json {
+        return content;
+    }
+    // Text may come as its lines.
     let lines = content.as_array().filter(|lines| lines.iter().all(Value::is_string));
     let joined = lines.map(|lines| lines.iter().filter_map(Value::as_str).collect::<String>());
     joined.map_or(content, Value::from)
@@ -299,35 +330,75 @@ struct Status {
 }
 
 #[derive(Debug, Deserialize)]
-struct Data {
-    #[serde(default)]
-    data: BTreeMap<String, Value>,
-    #[serde(default)]
-    execution_count: Value,
+struct Data<'a> {
+    #[serde(default, borrow)]
+    data: Bundle<'a>,
+    #[serde(default, borrow)]
+    execution_count: Option<&'a RawValue>,
+}
+
+/// The first media types of something, which has a few.
+#[derive(Debug, Default)]
+struct Bundle<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Bundle<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Types;
+        impl<'de> Visitor<'de> for Types {
+            type Value = Bundle<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("contents by media type")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut all = Vec::new();
+                while all.len() < TYPES
+                    && let Some(pair) = map.next_entry::<String, &RawValue>()?
+                {
+                    all.push(pair);
+                }
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Bundle(all))
+            }
+        }
+        deserializer.deserialize_map(Types)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Answer {
+struct Answer<'a> {
     status: String,
-    payload: Vec<Value>,
-    #[serde(flatten)]
-    failure: Thrown,
+    #[serde(borrow)]
+    payload: Option<&'a RawValue>,
+}
+
+/// What a kernel wants its client to do.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Wish {
+    source: String,
+    keepkernel: bool,
 }
 
 /// An error, whatever a kernel makes of its parts.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Thrown {
-    ename: Value,
-    evalue: Value,
-    traceback: Value,
+struct Thrown<'a> {
+    #[serde(borrow)]
+    ename: Option<&'a RawValue>,
+    #[serde(borrow)]
+    evalue: Option<&'a RawValue>,
+    #[serde(borrow)]
+    traceback: Option<&'a RawValue>,
 }
 
-impl From<Thrown> for Failure {
-    fn from(Thrown { ename, evalue, traceback }: Thrown) -> Self {
-        let lines = traceback.as_array().cloned().unwrap_or_default();
-        failure(text(ename), text(evalue), lines.into_iter().map(text))
+impl From<Thrown<'_>> for Failure {
+    fn from(Thrown { ename, evalue, traceback }: Thrown<'_>) -> Self {
+        let part = |said: Option<&RawValue>| said.map(read).unwrap_or_default();
+        let lines = if let Value::Array(lines) = part(traceback) { lines } else { Vec::new() };
+        failure(text(part(ename)), text(part(evalue)), lines.into_iter().map(text))
     }
 }
 
@@ -489,6 +560,25 @@ mod tests {
         let (_, events) = heard([Heard::LongNews(99)]);
         assert!(events.contains("99 bytes"));
         assert!(heard([Heard::LongAnswer, idle()]).0.outcome().is_some());
+    }
+
+    #[test]
+    fn little_that_means_much_is_not_held() {
+        let many: serde_json::Map<String, Value> =
+            (0..10_000).map(|number| (format!("text/{number}"), json!("x"))).collect();
+        let large = json!({"data": {"application/json": vec![0; 4 << 20], "text/plain": "x"}});
+        let content = serde_json::to_vec(&json!({ "data": many })).unwrap();
+        let Data { data, .. } = serde_json::from_slice(&content).unwrap();
+        assert_eq!(bundle(data).len(), TYPES);
+        let content = serde_json::to_vec(&large).unwrap();
+        let Data { data, .. } = serde_json::from_slice(&content).unwrap();
+        let shown = bundle(data);
+        let said = shown["text"].as_str().unwrap();
+        assert!(shown.len() == 1 && said.contains("too large to be delivered"), "{said}");
+        let Thrown { traceback, .. } =
+            serde_json::from_str(r#"{"traceback": ["a", 1], "ename": null}"#).unwrap();
+        let thrown = Thrown { traceback, ..Thrown::default() };
+        assert_eq!(Failure::from(thrown).traceback, ["a", "1"]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub(super) fn imports(modules: &[String]) -> String {
         "def _execd():
     for name in [{}]:
         try: __import__(name)
-        except Exception: pass
+        except (Exception, SystemExit): pass
     try: get_ipython().display_formatter.format(1)
     except Exception: pass
 _execd()

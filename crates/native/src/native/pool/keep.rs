@@ -85,11 +85,30 @@ impl Native {
         let (follower, claimed) = oneshot::channel();
         let watching = stay(weak, id, process, Ear::new(&place.group), claimed);
         let watcher = self.inner.tasks.spawn(watching).abort_handle();
-        let warm =
-            Warm { place, base, image: found, spawned, limits, blank, channel, watcher, follower };
-        if let Err(error) = self.make_ready(&warm, &state.spec).await {
-            self.discard(warm).await?;
-            return Err(error);
+        let mut warm = Warm {
+            place,
+            base,
+            image: found,
+            spawned,
+            limits,
+            blank,
+            channel,
+            is_busy: false,
+            watcher,
+            follower,
+        };
+        let closed = self.inner.pools.closed();
+        let readied = tokio::select! {
+            readied = self.make_ready(&warm, &state.spec) => readied,
+            // It is not wanted any more.
+            () = closed.cancelled() => Ok(false),
+        };
+        match readied {
+            Ok(is_busy) => warm.is_busy = is_busy,
+            Err(error) => {
+                self.discard(warm).await?;
+                return Err(error);
+            }
         }
         match self.inner.pools.add(image, warm) {
             Ok(()) => Ok(()),
@@ -97,13 +116,13 @@ impl Native {
         }
     }
 
-    /// Has execd start what is to run in a warm sandbox, if anything is, and waits until that runs.
-    async fn make_ready(&self, warm: &Warm, spec: &SandboxSpec) -> io::Result<()> {
-        let pools = &self.inner.config.pools;
-        let Some(pool) = pools.iter().find(|pool| pool.image == spec.image) else { return Ok(()) };
-        if pool.code.languages.is_empty() {
-            return Ok(());
-        }
+    /// Has execd start what is to run in a warm sandbox, and waits until that runs. False says that
+    /// nothing is.
+    async fn make_ready(&self, warm: &Warm, spec: &SandboxSpec) -> io::Result<bool> {
+        let mut pools = self.inner.config.pools.iter();
+        let is_its =
+            |pool: &&PoolConfig| pool.image == spec.image && !pool.code.languages.is_empty();
+        let Some(pool) = pools.find(is_its) else { return Ok(false) };
         // From here on programs of the image run in it.
         warm.limits.limit(&sandbox::limits(spec)).map_err(io::Error::other)?;
         let rootfs = self.ground(&warm.image);
@@ -111,12 +130,19 @@ impl Native {
         let Beginning { mut env, workdir, user, .. } = (*begins).clone();
         env.extend(pool.env.clone());
         let ahead = Ahead { code: pool.code.clone(), env, workdir, user };
-        message::send(&warm.channel, &Sent::Ahead(Box::new(ahead)), &[])?;
+        if let Err(error) = message::send(&warm.channel, &Sent::Ahead(Box::new(ahead)), &[]) {
+            if error.kind() != io::ErrorKind::InvalidInput {
+                return Err(error);
+            }
+            let image = &spec.image;
+            tracing::warn!(%image, "the variables of the image are too long to start interpreters with");
+            return Ok(false);
+        }
         let channel = ready::register(warm.channel.try_clone()?, Interest::READABLE)?;
         let readied = timeout(READYING, channel.readable()).await;
         drop(readied.map_err(|_| io::Error::other("its interpreters take too long to start"))??);
         let ended = || io::Error::other("it has ended");
-        message::receive::<Readied>(&warm.channel)?.map(drop).ok_or_else(ended)
+        message::receive::<Readied>(&warm.channel)?.map(|_| true).ok_or_else(ended)
     }
 
     /// Clears away all that wait, as far as it can be done in a moment.

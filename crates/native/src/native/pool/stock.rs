@@ -128,6 +128,7 @@ impl Pools {
             Some(_) => {
                 pool.claims += 1;
                 pool.in_a_row = 0;
+                pool.not_before = None;
             }
             None => pool.misses += 1,
         }
@@ -230,7 +231,9 @@ impl Pools {
             return Err(Box::new(warm));
         }
         match stock.pools.iter_mut().find(|pool| pool.image == *image) {
-            Some(pool) if pool.ready.len() < pool.size => pool.ready.push_back(warm),
+            Some(pool) if pool.ready.len() < pool.size && !warm.watcher.is_finished() => {
+                pool.ready.push_back(warm);
+            }
             _ => return Err(Box::new(warm)),
         }
         Ok(())
