@@ -91,9 +91,10 @@ class Box:
             domain=server.domain, api_key=server.api_key, use_server_proxy=through_server
         )
         options.setdefault("timeout", timedelta(minutes=10))
+        image = options.pop("image", "host")
         sandbox_class = Sandbox if kind == "async" else SandboxSync
         self.sandbox = self.wait(
-            sandbox_class.create("host", connection_config=self.config, **options)
+            sandbox_class.create(image, connection_config=self.config, **options)
         )
         self.id: str = self.sandbox.id
         self.endpoint: SandboxEndpoint = self.wait(self.sandbox.get_endpoint(EXECD_PORT))
