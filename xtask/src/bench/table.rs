@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(missed.len(), 9, "{missed:#?}");
         let widths: Vec<usize> =
             table.lines().filter(|line| line.starts_with('|')).map(|l| l.chars().count()).collect();
-        assert_eq!(widths.len(), 35);
+        assert_eq!(widths.len(), 39);
         assert!(widths.windows(2).all(|pair| pair[0] == pair[1]), "{table}");
     }
 }
