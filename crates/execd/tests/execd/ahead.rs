@@ -196,13 +196,17 @@ async fn an_interrupt_meant_for_a_cell_does_not_end_what_nobody_sees() {
         let body = json!({"code": code, "context": {"id": id}}).to_string();
         events(daemon.connect().await.send(request(Method::POST, "/code", body)).await).await
     };
-    let interrupt = async {
-        // Once the cell waits for its turn.
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-        let path = format!("/code?id={id}");
-        daemon.connect().await.send(request(Method::DELETE, &path, "")).await
+    let path = format!("/code?id={id}");
+    let mut cell = std::pin::pin!(run("ran = True"));
+    // Until it waits for its turn there is nothing to interrupt.
+    let said = loop {
+        tokio::select! {
+            said = &mut cell => break said,
+            () = tokio::time::sleep(std::time::Duration::from_millis(50)) => {
+                daemon.connect().await.send(request(Method::DELETE, &path, "")).await;
+            }
+        }
     };
-    let (said, _) = tokio::join!(run("ran = True"), interrupt);
     assert!(said.iter().any(|event| event.error.is_some()), "{said:?}");
     let said = run("'ran' in globals(), 'slow' in __import__('sys').modules").await;
     assert_eq!(value(&said), "(False, True)");
