@@ -21,20 +21,21 @@ fn value(events: &[Event]) -> &str {
     shown.find_map(|shapes| shapes.get("text")?.as_str()).unwrap_or_else(|| panic!("{events:?}"))
 }
 
-/// The numbers of the processes of this name that this one has started.
+/// The numbers of the processes of this name that this one has started and that have not ended. Every
+/// process is looked at: the kernel's own list of children is only right while none comes or goes.
 fn children(parent: u32, name: &str) -> Vec<String> {
-    let threads = osb_sys::fs::names(format!("/proc/{parent}/task")).unwrap_or_default();
-    let children = threads.iter().filter_map(|thread| {
-        let file = format!("/proc/{parent}/task/{thread}/children");
-        osb_sys::fs::read_to_string(file).ok()
-    });
-    let all: Vec<String> =
-        children.flat_map(|all| all.split(' ').map(str::to_owned).collect::<Vec<_>>()).collect();
     let is_it = |pid: &String| {
-        let said = osb_sys::fs::read_to_string(format!("/proc/{pid}/comm"));
-        said.is_ok_and(|said| said.starts_with(name))
+        let Ok(said) = osb_sys::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+            return false;
+        };
+        // Its number, its name in parentheses, its state and its parent's number.
+        let (before, after) = said.rsplit_once(") ").unwrap();
+        let (_, called) = before.split_once('(').unwrap();
+        let mut fields = after.split(' ');
+        let runs = !matches!(fields.next(), Some("Z" | "X"));
+        runs && called.starts_with(name) && fields.next() == Some(&*parent.to_string())
     };
-    all.into_iter().filter(is_it).collect()
+    osb_sys::fs::names("/proc").unwrap().into_iter().filter(is_it).collect()
 }
 
 fn pid(daemon: &Daemon) -> u32 {
