@@ -49,6 +49,8 @@ pub(crate) struct Contexts {
     made: Notify,
     /// Held by whoever makes the default context of a language.
     defaults: AsyncMutex<()>,
+    /// Held while interpreters are started ahead. Who wants one waits for it, and starts no second.
+    starting: AsyncMutex<()>,
 }
 
 /// A state that code runs in.
@@ -137,6 +139,7 @@ impl Contexts {
         is_default: bool,
     ) -> Result<Arc<Context>, ApiError> {
         self.check_room()?;
+        drop(self.starting.lock().await);
         let (worker, place) = (Arc::clone(daemon), cwd.clone());
         let started = blocking(move || {
             let birth = session::birth(&worker, place)?;
@@ -197,6 +200,7 @@ impl Contexts {
         daemon: &Arc<Daemon>,
         Ahead { languages, imports }: Ahead,
     ) -> Vec<mpsc::Receiver<Bytes>> {
+        let _starting = self.starting.lock().await;
         let mut readying = Vec::new();
         for language in languages {
             let imports = if language == Language::Python { imports.clone() } else { Vec::new() };
