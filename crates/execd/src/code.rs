@@ -30,6 +30,9 @@ use axum::{
 use http::Uri;
 use osb_api::execd::{CodeContext, CreateContext, RunCode, RunCommand};
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use kernel::fuzz;
+
 pub(crate) use ahead::Ahead;
 pub(crate) use contexts::Contexts;
 pub(crate) use door::Door;

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use crate::{env, env_file, environment::Environment, expand};
 
 pub use crate::{
+    code::fuzz::{Said, kernel, packed},
     files::fuzz::{Part, form, line_range, pattern, range},
     output::fuzz::lines,
     websocket::fuzz::{Frame, frames},

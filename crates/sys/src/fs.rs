@@ -131,6 +131,12 @@ pub fn names(path: impl AsRef<Path>) -> Result<Vec<String>, PathError> {
     Ok(names)
 }
 
+/// At most so many of the names in a directory, as if there were no others; none if it cannot be read.
+pub fn some_names(path: impl AsRef<Path>, most: usize) -> Vec<String> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().take(most);
+    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+}
+
 /// Makes one directory with this mode; it must not exist.
 pub fn create_dir(path: impl AsRef<Path>, mode: u32) -> Result<(), PathError> {
     use std::os::unix::fs::DirBuilderExt;

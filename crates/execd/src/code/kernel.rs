@@ -7,6 +7,8 @@
 mod channels;
 mod connection;
 mod frames;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod message;
 mod peer;
 mod process;

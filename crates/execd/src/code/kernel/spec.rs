@@ -57,8 +57,7 @@ impl Spec {
         let own = places.iter().find_map(|place| read(&place.join(language)));
         own.map(|(spec, _)| spec).or_else(|| {
             let mut all = places.iter().flat_map(|place| {
-                let names: BTreeSet<String> =
-                    fs::names(place).unwrap_or_default().into_iter().take(SPECS).collect();
+                let names: BTreeSet<String> = fs::some_names(place, SPECS).into_iter().collect();
                 names.into_iter().filter_map(|name| read(&place.join(name)))
             });
             all.find(|(_, says)| says.eq_ignore_ascii_case(language)).map(|(spec, _)| spec)

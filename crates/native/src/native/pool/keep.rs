@@ -13,9 +13,8 @@ use osb_core::{
     ImageName, SandboxSpec, Token,
     agent::{Ahead, Readied, Sent},
 };
-use osb_sys::{message, ready};
+use osb_sys::{line::Line, message};
 use tokio::{
-    io::Interest,
     sync::{oneshot, watch},
     time::{Instant, timeout},
 };
@@ -138,11 +137,10 @@ impl Native {
             tracing::warn!(%image, "the variables of the image are too long to start interpreters with");
             return Ok(false);
         }
-        let channel = ready::register(warm.channel.try_clone()?, Interest::READABLE)?;
-        let readied = timeout(READYING, channel.readable()).await;
-        drop(readied.map_err(|_| io::Error::other("its interpreters take too long to start"))??);
-        let ended = || io::Error::other("it has ended");
-        message::receive::<Readied>(&warm.channel)?.map(|_| true).ok_or_else(ended)
+        let line = Line::new(warm.channel.try_clone()?)?;
+        let readied = timeout(READYING, line.receive::<Readied>()).await;
+        let readied = readied.map_err(|_| io::Error::other("its interpreters take too long"))??;
+        readied.map(|_| true).ok_or_else(|| io::Error::other("it has ended"))
     }
 
     /// Clears away all that wait, as far as it can be done in a moment.
