@@ -125,6 +125,32 @@ async fn interpreters_of_a_pool_run_before_they_are_asked_for() {
     native.remove(spec.id).await.unwrap();
 }
 
+/// The kernel would end the interpreter, and the sandbox would begin with a loss.
+#[tokio::test]
+async fn whoever_wants_less_memory_than_interpreters_take_gets_a_new_sandbox() {
+    let code = CodeAhead { languages: vec!["python".to_owned()], imports: Vec::new() };
+    let pools = vec![PoolConfig { code, ..pool("host", 1) }];
+    let Some(host) = Host::new(pools).await else { return };
+    let native = host.native();
+    if !host.group_of("any").is_real() {
+        // Nobody is limited then.
+        return;
+    }
+    is_full(&native).await;
+    let mut spec = host.spec();
+    spec.resources.memory = Some(Memory::from_bytes(5 << 20));
+    native.ensure(&spec).await.unwrap();
+    let body = r#"{"command": "cat /proc/[0-9]*/comm"}"#;
+    let (status, said) = ask(&host, &spec, "POST /command", body).await;
+    assert!(status == 200 && said.contains("execd"), "{status} {said}");
+    assert!(!said.contains("python"), "{said}");
+    assert_eq!(native.list().await.unwrap()[0].oom_kills, 0);
+    // The one that could not be used was replaced, and serves who wants more.
+    is_full(&native).await;
+    native.remove(spec.id).await.unwrap();
+    assert_eq!(entries(&host, "pool"), 1);
+}
+
 #[tokio::test]
 async fn what_the_pool_cannot_give_is_made_anew() {
     let Some(host) = host().await else { return };
