@@ -50,7 +50,8 @@ test: build ## Run all tests, those with the published clients included
 	@OSB="$$PWD/$(OSB)" tests/run $(SUITES)
 
 bench: build ## Measure the promises of SPECIFICATION.md
-	@$(STATIC_FLAGS) cargo run --quiet --release --locked --target $(HOST) --package xtask -- bench --osb $(OSB) --environments $(CACHE)/tests/environments $(BENCH)
+	@OSB_EXECD="$(STATIC)/execd" $(STATIC_FLAGS) cargo build --quiet --release --locked --target $(HOST) --package osb-server --example pretend
+	@$(STATIC_FLAGS) cargo run --quiet --release --locked --target $(HOST) --package xtask -- bench --osb $(OSB) --environments $(CACHE)/tests/environments --pretend $(STATIC)/examples/pretend $(BENCH)
 
 lint: build $(DENY) ## Check formatting, lints, house rules, licences and generated files
 	cargo fmt --all --check

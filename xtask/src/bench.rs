@@ -1,6 +1,7 @@
 //! Measures a real server over plain HTTP, beside what the bare kernel, Docker and runc need in the
 //! same run. Nothing here asserts an absolute time: machines differ, ratios travel.
 
+mod asker;
 mod client;
 mod code;
 mod daemon;
@@ -13,7 +14,9 @@ mod life;
 mod measure;
 mod memory;
 mod network;
+mod plane;
 pub(crate) mod probe;
+mod proxies;
 mod question;
 mod runc;
 mod sample;
@@ -37,6 +40,7 @@ use daemon::Daemon;
 use images::Images;
 use life::{Changes, Many};
 use network::Network;
+use plane::Plane;
 use sample::Sample;
 use server::Server;
 use snapshots::Snapshots;
@@ -67,6 +71,9 @@ pub(crate) struct Options {
     /// Where tests keep the environments that they have built.
     #[arg(long)]
     environments: Option<PathBuf>,
+    /// The example `pretend` of the server, to measure the server without sandboxes.
+    #[arg(long)]
+    pretend: Option<PathBuf>,
     /// Measure nothing but this.
     #[arg(long, value_enum)]
     only: Option<Part>,
@@ -81,6 +88,8 @@ enum Part {
     Code,
     /// Unpacking, stacking, building and pulling images
     Images,
+    /// The server by itself
+    Plane,
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
@@ -108,6 +117,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             println!("{}", table::of_images(&images));
             return Ok(ExitCode::SUCCESS);
         }
+        Some(Part::Plane) => {
+            let plane = runtime.block_on(plane(&osb, options))?;
+            println!("{}", table::of_plane(&plane));
+            return Ok(ExitCode::SUCCESS);
+        }
         None => {}
     }
     let report = runtime.block_on(async {
@@ -117,9 +131,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let code =
             Code::measure(&osb, CODE_POOL, options.environments.as_deref(), options.count / 4)
                 .await?;
+        let plane = plane(&osb, options).await?;
         let server = Server::start(&osb, "").await?;
         let client = server.client();
-        let report = measure_all(&server, &client, options, warm, network, images, code).await;
+        let parts = (warm, network, images, code, plane);
+        let report = measure_all(&server, &client, options, parts).await;
         // Sandboxes outlive their server, so they go first, also after a failure.
         let removed = client.remove_all().await;
         server.stop()?;
@@ -129,6 +145,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let path = save(&report)?;
     println!("\nwritten to {}", path.display());
     Ok(ExitCode::SUCCESS)
+}
+
+async fn plane(osb: &Path, options: &Options) -> Result<Plane> {
+    Plane::measure(osb, options.pretend.as_deref(), options.count, options.many).await
 }
 
 /// How fast sandboxes are claimed from a pool, at a server of its own.
@@ -149,10 +169,7 @@ async fn measure_all(
     server: &Server,
     client: &Client,
     options: &Options,
-    warm: Sample,
-    network: Network,
-    images: Images,
-    code: Code,
+    (warm, network, images, code, plane): (Sample, Network, Images, Code, Plane),
 ) -> Result<Report> {
     let half = options.count / 2;
     // The first sandbox pays for pages that all later ones share.
@@ -176,6 +193,7 @@ async fn measure_all(
         network,
         images,
         code,
+        plane,
         namespaces_floor: floor::namespaces(half),
         loopback_floor: floor::loopback(options.mebibytes)?,
         docker: docker::run_to_output(half.min(20))?,

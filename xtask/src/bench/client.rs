@@ -74,8 +74,37 @@ impl Client {
         self.endpoint(&text(&created, "id")?, 44772).await
     }
 
+    /// Makes a sandbox, and asks for nothing else.
+    pub(crate) async fn make(&self) -> Result<()> {
+        let request = json!({
+            "image": { "uri": "host" },
+            "entrypoint": ["tail", "-f", "/dev/null"],
+            "resourceLimits": {},
+            "timeout": 3600,
+        });
+        self.lifecycle(&Method::POST, "/sandboxes", Some(&request)).await.map(drop)
+    }
+
+    pub(crate) async fn get(&self, id: &str) -> Result<()> {
+        self.lifecycle(&Method::GET, &format!("/sandboxes/{id}"), None).await.map(drop)
+    }
+
+    /// How many sandboxes a page has.
+    pub(crate) async fn page(&self, page: usize, size: usize) -> Result<usize> {
+        let path = format!("/sandboxes?page={page}&pageSize={size}");
+        let answer = self.lifecycle(&Method::GET, &path, None).await?;
+        Ok(answer.get("items").and_then(Value::as_array).map_or(0, Vec::len))
+    }
+
+    /// How many sandboxes there are.
+    pub(crate) async fn count(&self) -> Result<usize> {
+        let answer = self.lifecycle(&Method::GET, "/sandboxes?pageSize=1", None).await?;
+        let count = answer.pointer("/pagination/totalItems").and_then(Value::as_u64);
+        Ok(usize::try_from(count.context("the list does not say how long it is")?)?)
+    }
+
     /// The way to a port of a sandbox.
-    async fn endpoint(&self, id: &str, port: u16) -> Result<Sandbox> {
+    pub(crate) async fn endpoint(&self, id: &str, port: u16) -> Result<Sandbox> {
         let path = format!("/sandboxes/{id}/endpoints/{port}");
         let endpoint = self.lifecycle(&Method::GET, &path, None).await?;
         let headers = endpoint.get("headers").and_then(Value::as_object);
@@ -391,6 +420,15 @@ fn ended_well(events: &[u8]) -> Result<()> {
 }
 
 impl Sandbox {
+    /// A request to one of its ports, as it goes over the wire.
+    pub(crate) fn request(&self, port: u16, path: &str) -> String {
+        let headers: Vec<String> =
+            self.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let (id, headers) = (&self.id, headers.concat());
+        let path = format!("/v1/sandboxes/{id}/proxy/{port}{path}");
+        format!("GET {path} HTTP/1.1\r\nhost: bench\r\n{headers}\r\n")
+    }
+
     fn headers(&self) -> Vec<(&str, &str)> {
         self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
     }

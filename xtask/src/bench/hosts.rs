@@ -1,7 +1,7 @@
 //! The world that a measured sandbox reaches: hosts on the loopback of this machine.
 
 use std::{
-    io::{self, Read as _, Write as _},
+    io::{self, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     path::{Path, PathBuf},
     sync::Arc,
@@ -122,7 +122,19 @@ fn certificate(authority: &Path) -> Result<Arc<ServerConfig>> {
 fn secured(stream: TcpStream, config: &Arc<ServerConfig>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let connection = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
-    let mut stream = StreamOwned::new(connection, stream);
+    converse(StreamOwned::new(connection, stream), |asked| asked.contains(TOKEN))
+}
+
+/// Answers all requests of HTTP at this address; returns it.
+pub(crate) fn answer(listener: TcpListener) -> Result<SocketAddr> {
+    serve(listener, |stream| {
+        stream.set_nodelay(true)?;
+        converse(stream, |_| true)
+    })
+}
+
+/// Answers requests on one connection, if they are as they should be.
+fn converse(mut stream: impl Read + Write, is_right: impl Fn(&str) -> bool) -> io::Result<()> {
     let mut asked = Vec::new();
     let mut buffer = [0; 4096];
     loop {
@@ -135,7 +147,7 @@ fn secured(stream: TcpStream, config: &Arc<ServerConfig>) -> io::Result<()> {
         if !text.contains("\r\n\r\n") {
             continue;
         }
-        let status = if text.contains(TOKEN) { "200 OK" } else { "401 Unauthorized" };
+        let status = if is_right(&text) { "200 OK" } else { "401 Unauthorized" };
         let length = BODY.len();
         asked.clear();
         let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{BODY}");

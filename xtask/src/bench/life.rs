@@ -89,28 +89,34 @@ pub(crate) struct Many {
 
 impl Many {
     pub(crate) async fn measure(client: &Client, wanted: usize) -> Result<Self> {
-        let room = usize::try_from(memory::available()? / ROOM)?;
-        let count = wanted.min(room).max(1);
-        let deadline = Instant::now() + LONGEST;
-        let mut hands = JoinSet::new();
-        for hand in 0..HANDS {
-            let client = client.clone();
-            let share = count / HANDS + usize::from(hand < count % HANDS);
-            hands.spawn(async move {
-                let mut ids = Vec::with_capacity(share);
-                while ids.len() < share && Instant::now() < deadline {
-                    ids.push(client.create().await?.id);
-                }
-                anyhow::Ok(ids)
-            });
-        }
-        let mut ids = Vec::with_capacity(count);
-        for made in hands.join_all().await {
-            ids.extend(made?);
-        }
+        let ids = make(client, wanted).await?;
         let private = memory::private(&ids)? / u64::try_from(ids.len().max(1))?;
         let create = measure::create_to_output(client, BESIDE_MANY).await?;
         client.remove_all().await?;
         Ok(Self { count: ids.len(), private, create })
     }
+}
+
+/// Makes so many sandboxes, as far as there is memory and time for them; returns their ids.
+pub(crate) async fn make(client: &Client, wanted: usize) -> Result<Vec<String>> {
+    let room = usize::try_from(memory::available()? / ROOM)?;
+    let count = wanted.min(room).max(1);
+    let deadline = Instant::now() + LONGEST;
+    let mut hands = JoinSet::new();
+    for hand in 0..HANDS {
+        let client = client.clone();
+        let share = count / HANDS + usize::from(hand < count % HANDS);
+        hands.spawn(async move {
+            let mut ids = Vec::with_capacity(share);
+            while ids.len() < share && Instant::now() < deadline {
+                ids.push(client.create().await?.id);
+            }
+            anyhow::Ok(ids)
+        });
+    }
+    let mut ids = Vec::with_capacity(count);
+    for made in hands.join_all().await {
+        ids.extend(made?);
+    }
+    Ok(ids)
 }

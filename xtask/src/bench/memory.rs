@@ -1,6 +1,9 @@
 //! What processes weigh, as the kernel tells it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -51,6 +54,18 @@ impl Process {
     pub(crate) fn weigh(&self) -> Result<Weight> {
         let rollup = osb_sys::fs::read_to_string(self.0.join("smaps_rollup"))?;
         Ok(Weight { private: sum(&rollup, "Private_"), resident: sum(&rollup, "Rss:") })
+    }
+
+    /// What it has used of the processors.
+    pub(crate) fn processor_time(&self) -> Result<Duration> {
+        /// How the kernel counts here, whatever it does itself.
+        const TICKS_PER_SECOND: u32 = 100;
+        let stat = osb_sys::fs::read_to_string(self.0.join("stat"))?;
+        let (_, fields) = stat.rsplit_once(") ").context("a process has a name")?;
+        // In user space and in the kernel.
+        let ticks = fields.split(' ').skip(11).take(2).map(str::parse::<u32>);
+        let ticks: u32 = ticks.sum::<Result<_, _>>()?;
+        Ok(Duration::from_secs(ticks.into()) / TICKS_PER_SECOND)
     }
 
     /// The size of the program that it runs.

@@ -5,13 +5,13 @@
 
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpStream, UdpSocket},
+    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
@@ -19,7 +19,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
 
-use super::question;
+use super::{asker::Asker, hosts, question};
 
 /// A resolver of every sandbox.
 const RESOLVER: &str = "198.18.0.2:53";
@@ -47,11 +47,19 @@ enum What {
     Send { bytes: u64 },
     /// Send requests on one connection, as a client of HTTPS.
     Request { count: usize, name: String, authority: PathBuf, token: String },
+    /// Answer requests there, until somebody ends this.
+    Answer,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let to = find(&options.to)?;
     let times = match &options.what {
+        What::Answer => {
+            hosts::answer(TcpListener::bind(to)?)?;
+            loop {
+                std::thread::park();
+            }
+        }
         What::Connect { count } => repeat(*count, || connect(to))?,
         What::Ask { count } => {
             let name = options.to.split(':').next().unwrap_or_default();
@@ -61,9 +69,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         What::Receive { bytes } => repeat(1, || receive(to, *bytes))?,
         What::Send { bytes } => repeat(1, || send(to, *bytes))?,
         What::Request { count, name, authority, token } => {
-            let mut browser = Browser::open(to, name, authority, token)?;
-            browser.request()?;
-            repeat(*count, || browser.request())?
+            let mut browser = browser(to, name, authority, token)?;
+            browser.ask()?;
+            repeat(*count, || browser.ask())?
         }
     };
     for time in times {
@@ -140,56 +148,24 @@ fn send(to: SocketAddr, bytes: u64) -> Result<()> {
 }
 
 /// A client of HTTPS that keeps its connection.
-struct Browser {
-    stream: StreamOwned<ClientConnection, TcpStream>,
-    request: String,
-    answer: Vec<u8>,
-}
-
-impl Browser {
-    fn open(to: SocketAddr, name: &str, authority: &PathBuf, token: &str) -> Result<Self> {
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(authority)? {
-            roots.add(certificate?).ok();
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let tls = ClientConnection::new(Arc::new(config), ServerName::try_from(name)?.to_owned())?;
-        let stream = TcpStream::connect(to)?;
-        stream.set_nodelay(true)?;
-        let request = format!(
-            "GET /v1/things HTTP/1.1\r\nhost: {name}\r\nauthorization: Bearer {token}\r\n\r\n"
-        );
-        Ok(Self { stream: StreamOwned::new(tls, stream), request, answer: Vec::new() })
+fn browser(
+    to: SocketAddr,
+    name: &str,
+    authority: &PathBuf,
+    token: &str,
+) -> Result<Asker<StreamOwned<ClientConnection, TcpStream>>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(authority)? {
+        roots.add(certificate?).ok();
     }
-
-    fn request(&mut self) -> Result<()> {
-        self.stream.write_all(self.request.as_bytes())?;
-        self.answer.clear();
-        let mut buffer = [0; 4096];
-        while !self.is_complete()? {
-            let length = self.stream.read(&mut buffer)?;
-            ensure!(length > 0, "the host has hung up");
-            self.answer.extend_from_slice(buffer.get(..length).unwrap_or_default());
-        }
-        Ok(())
-    }
-
-    /// Whether the answer is here.
-    fn is_complete(&self) -> Result<bool> {
-        let text = std::str::from_utf8(&self.answer)?;
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { return Ok(false) };
-        ensure!(head.starts_with("HTTP/1.1 200"), "the host says {head}");
-        let head = head.to_ascii_lowercase();
-        for (name, value) in head.lines().filter_map(|line| line.split_once(": ")) {
-            match name {
-                "content-length" => return Ok(body.len() >= value.parse()?),
-                "transfer-encoding" => return Ok(body.ends_with("0\r\n\r\n")),
-                _ => {}
-            }
-        }
-        bail!("the answer does not say how long it is: {head}")
-    }
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let tls = ClientConnection::new(Arc::new(config), ServerName::try_from(name)?.to_owned())?;
+    let stream = TcpStream::connect(to)?;
+    stream.set_nodelay(true)?;
+    let request =
+        format!("GET /v1/things HTTP/1.1\r\nhost: {name}\r\nauthorization: Bearer {token}\r\n\r\n");
+    Ok(Asker::new(StreamOwned::new(tls, stream), request))
 }

@@ -1,6 +1,7 @@
 mod code;
 mod images;
 mod network;
+mod plane;
 
 use std::{fmt, time::Duration};
 
@@ -12,6 +13,7 @@ use super::{
     images::Images,
     life::{Changes, Many},
     network::Network,
+    plane::Plane,
     sample::{Sample, milliseconds},
     snapshots::Snapshots,
 };
@@ -33,6 +35,7 @@ pub(crate) struct Report {
     pub(crate) network: Network,
     pub(crate) images: Images,
     pub(crate) code: Code,
+    pub(crate) plane: Plane,
     pub(crate) namespaces_floor: Option<Sample>,
     pub(crate) loopback_floor: f64,
     pub(crate) docker: Option<Sample>,
@@ -110,7 +113,6 @@ impl Report {
                     .unwrap_or_default(),
                 ..Row::default()
             },
-            Row::not_yet("first Python cell, warm / cold kernel", "15 / 350 ms"),
         ];
         rows.extend(self.life_rows());
         rows.extend(self.snapshot_rows());
@@ -119,6 +121,7 @@ impl Report {
         rows.extend(self.network_rows());
         rows.extend(images::rows(&self.images));
         rows.extend(code::rows(&self.code));
+        rows.extend(plane::rows(&self.plane));
         rows
     }
 
@@ -310,6 +313,7 @@ impl Report {
             "network": self.network_json(),
             "images": images::json(&self.images),
             "code": code::json(&self.code),
+            "plane": plane::json(&self.plane),
             "floor": {
                 "namespaces": self.namespaces_floor.as_ref().map(sample),
                 "process": sample(&self.daemon.argv_floor),
@@ -365,6 +369,11 @@ pub(crate) fn of_code(code: &Code) -> String {
     Table(code::rows(code)).to_string()
 }
 
+/// The part of the table that is about the server by itself.
+pub(crate) fn of_plane(plane: &Plane) -> String {
+    Table(plane::rows(plane)).to_string()
+}
+
 /// The part of the table that is about images.
 pub(crate) fn of_images(images: &Images) -> String {
     Table(images::rows(images)).to_string()
@@ -406,7 +415,7 @@ impl fmt::Display for Table {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{measure::Transfer, memory::Weight, network::Both},
+        super::{measure::Transfer, memory::Weight, network::Both, proxies::Proxies},
         *,
     };
 
@@ -469,6 +478,20 @@ mod tests {
                 output: 1e8,
                 kernels: None,
             },
+            plane: Plane {
+                many: 1000,
+                get: sample(),
+                endpoint: sample(),
+                resident: 50 << 20,
+                restart: Duration::from_millis(900),
+                proxies: Proxies {
+                    direct: sample(),
+                    gateway: sample(),
+                    gateway_per_core: 4e4,
+                    nginx: Some((sample(), 5e4)),
+                },
+                pretended: None,
+            },
             namespaces_floor: None,
             loopback_floor: 4e9,
             docker: Some(Sample::new(vec![Duration::from_millis(400)])),
@@ -478,10 +501,10 @@ mod tests {
         assert!(table.contains("400 ms (×100) / not here"), "{table}");
         assert!(table.contains("3000 MB/s bare file, 4000 MB/s bare TCP (×3.0 / ×2.0)"), "{table}");
         let missed: Vec<&str> = table.lines().filter(|line| line.contains("| NO ")).collect();
-        assert_eq!(missed.len(), 9, "{missed:#?}");
+        assert_eq!(missed.len(), 10, "{missed:#?}");
         let widths: Vec<usize> =
             table.lines().filter(|line| line.starts_with('|')).map(|l| l.chars().count()).collect();
-        assert_eq!(widths.len(), 39);
+        assert_eq!(widths.len(), 45);
         assert!(widths.windows(2).all(|pair| pair[0] == pair[1]), "{table}");
     }
 }
