@@ -177,11 +177,11 @@ def test_a_server_that_was_killed_goes_on_where_it_was(
     assert after["state"] == "open"
     assert after["first"] == 1
     assert after["last"] > before["last"]
-    hashes = [entry["hash"] for entry in entries(server, sandbox.id)]
-    assert hashes[before["last"] - 1] == before["hash"]
-    assert [entry["number"] for entry in entries(server, sandbox.id)] == [
-        *range(1, after["last"] + 1)
-    ]
+    # Of what was tried, more may be written meanwhile.
+    written = entries(server, sandbox.id)
+    assert written[before["last"] - 1]["hash"] == before["hash"]
+    assert len(written) >= after["last"]
+    assert [entry["number"] for entry in written] == [*range(1, len(written) + 1)]
 
 
 HOLD = """
