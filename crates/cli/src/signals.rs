@@ -69,7 +69,7 @@ impl Hangups {
     /// The next one. Those that come close together are one. Dropping the future loses none.
     pub(crate) async fn next(&mut self) {
         if self.0.recv().await.is_none() {
-            pending().await
+            pending::<()>().await;
         }
     }
 }

@@ -54,11 +54,12 @@ impl RawTls {
             .map_err(|error| unusable("certificate", &self.certificate, Chain(&error)))?
             .with_no_client_auth()
             .with_single_cert(chain, key)
-            .map_err(|error| match error {
-                rustls::Error::InconsistentKeys(_) => {
+            .map_err(|error| {
+                if let rustls::Error::InconsistentKeys(_) = error {
                     unusable("key", &self.key, "it is not the key of server.tls.certificate")
+                } else {
+                    unusable("key", &self.key, Chain(&error))
                 }
-                error => unusable("key", &self.key, Chain(&error)),
             })?;
         config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
         Ok(Identity(Arc::new(config)))

@@ -73,8 +73,8 @@ struct Reader<'i> {
 
 impl<'i> Reader<'i> {
     fn line(&self, span: &Range<usize>) -> usize {
-        let before = self.text.as_bytes().get(..span.start).unwrap_or_default();
-        1 + before.iter().filter(|byte| **byte == b'\n').count()
+        let before = self.text.get(..span.start).unwrap_or_default();
+        1 + before.matches('\n').count()
     }
 
     fn problem_of(&self, error: &toml::de::Error) -> Problem {
@@ -139,25 +139,24 @@ impl<'i> Reader<'i> {
                 }
                 Some(Fate::Host) => host = Some((span, value)),
                 Some(Fate::Port) => port = Some((span, value)),
-                Some(Fate::Idle(why)) => self.idle(&span, &name, why),
-                Some(Fate::Promise(is_so, why)) if !is_so(value.get_ref()) => {
-                    self.problem(&span, format!("{name} cannot be as it is written: {why}"));
-                }
-                Some(Fate::Bound(holds, _, why)) if !holds(value.get_ref()) => {
+                Some(Fate::Promise(is_so, why) | Fate::Bound(is_so, _, why))
+                    if !is_so(value.get_ref()) =>
+                {
                     self.problem(&span, format!("{name} cannot be as it is written: {why}"));
                 }
                 Some(Fate::Promise(..)) => {}
-                Some(Fate::Bound(_, why, _)) => self.idle(&span, &name, why),
-                None if published::is_table(&name) => match value.into_inner() {
-                    DeValue::Table(theirs) => {
+                Some(Fate::Idle(why) | Fate::Bound(_, why, _)) => self.idle(&span, &name, why),
+                None if published::is_table(&name) => {
+                    if let DeValue::Table(theirs) = value.into_inner() {
                         self.table(theirs, &Shape::Table(Vec::new()), &name);
+                    } else {
+                        self.problem(&span, format!("{name} is a table"));
                     }
-                    _ => self.problem(&span, format!("{name} is a table")),
-                },
+                }
                 None => self.unknown(&span, &key, shape, path),
             }
         }
-        self.listen(&mut read, shape, host, port);
+        self.listen(&mut read, shape, host.as_ref(), port.as_ref());
         read
     }
 
@@ -182,11 +181,9 @@ impl<'i> Reader<'i> {
     }
 
     /// What the published server calls an address and a port is one setting here.
-    fn listen(&mut self, server: &mut DeTable<'i>, shape: &Shape, host: Part<'i>, port: Part<'i>) {
-        let Some((span, _)) = host.as_ref().or(port.as_ref()) else { return };
-        let span = span.clone();
-        let host = host.map(|(_, value)| value.into_inner());
-        let host = match host.as_ref().map(|host| host.as_str()) {
+    fn listen(&mut self, server: &mut DeTable<'i>, shape: &Shape, host: Part<'_>, port: Part<'_>) {
+        let Some(span) = host.or(port).map(|(span, _)| span.clone()) else { return };
+        let host = match host.map(|(_, value)| value.get_ref().as_str()) {
             // As without a file, though the published server would be open to the network.
             None | Some(Some("localhost")) => "127.0.0.1".to_owned(),
             Some(Some(host)) if host.parse::<std::net::Ipv6Addr>().is_ok() => format!("[{host}]"),
@@ -201,7 +198,7 @@ impl<'i> Reader<'i> {
             let digits = number.as_str().replace('_', "");
             u16::from_str_radix(&digits, number.radix()).ok().filter(|port| *port != 0)
         };
-        let port = match port.as_ref().map(|(_, value)| number(value)) {
+        let port = match port.map(|(_, value)| number(value)) {
             None => 8080,
             Some(Some(port)) => port,
             Some(None) => {
@@ -236,4 +233,4 @@ impl<'i> Reader<'i> {
     }
 }
 
-type Part<'i> = Option<(Range<usize>, Spanned<DeValue<'i>>)>;
+type Part<'a> = Option<&'a (Range<usize>, Spanned<DeValue<'a>>)>;

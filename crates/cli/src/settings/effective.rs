@@ -114,13 +114,11 @@ impl Effective {
             text.extend(["\n", comment, "[", path, "]\n"]);
         }
         for field in leaves {
-            match self.line_of(path, field.key) {
-                Some(line) => text.push_str(&line),
-                None => {
-                    let without = without(&join(path, field.key), &field.shape);
-                    text.extend(["# ", field.key, ": ", &without, "\n"]);
-                }
-            }
+            let line = self.line_of(path, field.key);
+            text.push_str(&line.unwrap_or_else(|| {
+                let without = without(&join(path, field.key));
+                format!("# {}: {without}\n", field.key)
+            }));
         }
         for field in tables {
             self.print_table(&field.shape, &join(path, field.key), text);
@@ -138,12 +136,9 @@ impl Effective {
 }
 
 /// What holds without the setting, in words.
-fn without(path: &str, shape: &Shape) -> String {
+fn without(path: &str) -> String {
     let entry = manual::entries().into_iter().find(|entry| entry.path == path);
-    match (entry.map(|entry| entry.without), shape) {
-        (Some(without), _) if !without.is_empty() => without.replace('`', ""),
-        _ => "none".to_owned(),
-    }
+    entry.map_or_else(|| "none".to_owned(), |entry| entry.without.replace('`', ""))
 }
 
 fn shown(value: &Value, path: &str) -> Value {
@@ -158,17 +153,20 @@ fn shown(value: &Value, path: &str) -> Value {
             let entry = |(key, value): (&String, _)| (key.clone(), shown(value, &join(path, key)));
             Value::Table(table.iter().map(entry).collect())
         }
-        value => value.clone(),
+        Value::String(_)
+        | Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_) => value.clone(),
     }
 }
 
 /// The names of variables are none of the secrets.
 fn stars(value: &Value) -> Value {
-    match value {
-        Value::Table(table) => {
-            Value::Table(table.iter().map(|(key, value)| (key.clone(), stars(value))).collect())
-        }
-        _ => Value::String(STARS.to_owned()),
+    if let Value::Table(table) = value {
+        Value::Table(table.iter().map(|(key, value)| (key.clone(), stars(value))).collect())
+    } else {
+        Value::String(STARS.to_owned())
     }
 }
 

@@ -37,8 +37,8 @@ fn refusal(text: &str) -> String {
     }
 }
 
-fn secret(text: &str) -> Option<SecretString> {
-    Some(SecretString::from(text.to_owned()))
+fn secret(text: &str) -> SecretString {
+    SecretString::from(text.to_owned())
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
     assert!(matches!(config.key, KeyConfig::DataDir));
     let environment = Environment {
         data_dir: Some("/environment".into()),
-        api_key: secret("key"),
+        api_key: Some(secret("key")),
         ..Environment::default()
     };
     let config = start_as(text, &[], &environment).unwrap().config;
@@ -68,8 +68,8 @@ fn the_published_servers_variables_are_read() {
     osb_sys::fs::write(file.path(), "[server]\nlisten = '127.0.0.1:3'").unwrap();
     let environment = Environment {
         config: Some(file.path().to_owned()),
-        api_key: secret("clients"),
-        server_api_key: secret("servers"),
+        api_key: Some(secret("clients")),
+        server_api_key: Some(secret("servers")),
         ..Environment::default()
     };
     let config = load(&flags(&[]), &environment).unwrap().config;

@@ -134,11 +134,11 @@ async fn http2_carries_many_requests_to_routes_and_sandboxes() {
     };
     let at = |path: &str| format!("https://{NAME}{path}");
     let body = r#"{"image": {"uri": "host"}, "entrypoint": ["x"], "resourceLimits": {}}"#;
-    let make = request(&at("/v1/sandboxes"))
+    let create = request(&at("/v1/sandboxes"))
         .method("POST")
         .header("content-type", "application/json")
         .body(Full::from(body));
-    let (status, made) = send(make.expect("a request")).await;
+    let (status, made) = send(create.expect("a request")).await;
     assert_eq!(status, StatusCode::ACCEPTED, "{made:?}");
     let made: Value = serde_json::from_slice(&made).expect("JSON");
     let id = made["id"].as_str().expect("an id").to_owned();
