@@ -88,7 +88,8 @@ class Server:
 
     def start(self) -> None:
         command = [osb(), "server", "--listen", self.domain, "--data-dir", str(self.data_dir)]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("OPEN_SANDBOX_")}
+        ours = ("OPEN_SANDBOX_", "OPENSANDBOX_", "SANDBOX_")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [*command, *self.options],
@@ -124,6 +125,9 @@ class Server:
                 self.kill()
                 raise AssertionError("the server did not end within 20 s of SIGTERM") from None
 
+    def connection(self, timeout: float) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
     def call(
         self,
         method: str,
@@ -142,8 +146,7 @@ class Server:
             body = json.dumps(body).encode()
         if body is not None:
             sent.setdefault("Content-Type", "application/json")
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        with contextlib.closing(connection):
+        with contextlib.closing(self.connection(timeout)) as connection:
             connection.request(method, path, body=body, headers=sent)
             answer = connection.getresponse()
             names = {name.lower(): value for name, value in answer.getheaders()}

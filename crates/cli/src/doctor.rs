@@ -53,7 +53,7 @@ pub(crate) async fn main(
         if !checks.iter().all(Check::is_ok) {
             return Err(Failure::Unfit(describe(&checks)));
         }
-        logging::start(environment)?;
+        logging::start(logging::level(environment, None)?)?;
         return fix::main(&data_dir, output).await;
     }
     if checks.iter().all(Check::is_ok) {

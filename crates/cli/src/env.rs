@@ -10,6 +10,12 @@ pub(crate) const DOMAIN: &str = "OPEN_SANDBOX_DOMAIN";
 /// The key that clients send and that `osb server` accepts. Published SDKs read the same
 /// variable. Since 0.1.
 pub(crate) const API_KEY: &str = "OPEN_SANDBOX_API_KEY";
+/// The key that `osb server` accepts, under the name that it has for the published server; it wins
+/// over the other. Since 0.1.
+pub(crate) const SERVER_API_KEY: &str = "OPENSANDBOX_SERVER_API_KEY";
+/// The configuration file of the server, as the published server finds it; `--config` wins.
+/// Since 0.1.
+pub(crate) const CONFIG_PATH: &str = "SANDBOX_CONFIG_PATH";
 /// Where the server keeps its state, and where clients on the same machine look for its key;
 /// `--data-dir` wins. Since 0.1.
 pub(crate) const DATA_DIR: &str = "OSB_DATA_DIR";
@@ -45,6 +51,8 @@ const PROXIES: [&str; 8] = [
 pub(crate) struct Environment {
     pub(crate) domain: Option<String>,
     pub(crate) api_key: Option<SecretString>,
+    pub(crate) server_api_key: Option<SecretString>,
+    pub(crate) config: Option<PathBuf>,
     pub(crate) vault_key: Option<SecretString>,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) log: Option<String>,
@@ -71,6 +79,8 @@ impl Environment {
         Self {
             domain: text(DOMAIN),
             api_key: text(API_KEY).map(SecretString::from),
+            server_api_key: text(SERVER_API_KEY).map(SecretString::from),
+            config: path(CONFIG_PATH),
             vault_key: text(VAULT_KEY).map(SecretString::from),
             data_dir: path(DATA_DIR),
             log: text(LOG),

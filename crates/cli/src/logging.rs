@@ -2,7 +2,11 @@
 
 use std::io::{self, IsTerminal as _};
 
-use tracing_subscriber::filter::LevelFilter;
+use serde::Deserialize;
+use tracing_subscriber::{
+    Registry, filter::LevelFilter, fmt, layer::SubscriberExt as _, reload,
+    util::SubscriberInitExt as _,
+};
 
 use crate::{
     env::{Environment, LOG},
@@ -16,23 +20,68 @@ pub(crate) enum Reader {
     Machine,
 }
 
-/// Starts logging. To be called once, before anything that logs.
-pub(crate) fn start(environment: &Environment) -> Result<Reader, Failure> {
-    let level = level(environment.log.as_deref())?;
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
-    let (reader, started) = if io::stderr().is_terminal() {
-        (Reader::Person, builder.compact().with_target(false).try_init())
-    } else {
-        (Reader::Machine, builder.json().flatten_event(true).with_ansi(false).try_init())
-    };
-    started.map_err(|source| Failure::Machine { doing: "cannot start the log", source })?;
-    Ok(reader)
+/// The table `[log]` of the configuration file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct RawLog {
+    /// How much is logged: `error`, `warn`, `info`, `debug` or `trace`; `info` if absent. Since 0.1.
+    pub(crate) level: Option<String>,
 }
 
-fn level(text: Option<&str>) -> Result<LevelFilter, Failure> {
-    let text = text.unwrap_or("info");
-    text.parse().map_err(|_| {
-        Failure::Usage(format!("{LOG} is {text:?}; it should be error, warn, info, debug or trace"))
+/// The log, once it has started.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) reader: Reader,
+    level: reload::Handle<LevelFilter, Registry>,
+}
+
+impl Log {
+    /// Logs so much from now on.
+    pub(crate) fn set_level(&self, level: LevelFilter) {
+        if let Err(error) = self.level.reload(level) {
+            tracing::warn!(%error, "the level of the log stays as it was");
+        }
+    }
+}
+
+/// Starts logging. To be called once, before anything that logs.
+pub(crate) fn start(level: LevelFilter) -> Result<Log, Failure> {
+    let (filter, level) = reload::Layer::new(level);
+    let registry = tracing_subscriber::registry().with(filter);
+    let layer = fmt::layer().with_writer(io::stderr);
+    let (reader, started) = if io::stderr().is_terminal() {
+        (Reader::Person, registry.with(layer.compact().with_target(false)).try_init())
+    } else {
+        let layer = layer.json().flatten_event(true).with_ansi(false);
+        (Reader::Machine, registry.with(layer).try_init())
+    };
+    started.map_err(|source| Failure::Machine {
+        doing: "cannot start the log",
+        source: source.into(),
+    })?;
+    Ok(Log { reader, level })
+}
+
+/// How much is logged: as the environment says, or the file.
+pub(crate) fn level(environment: &Environment, file: Option<&str>) -> Result<LevelFilter, Failure> {
+    let (name, text) = match (environment.log.as_deref(), file) {
+        (Some(text), _) => (LOG, text),
+        (None, Some(text)) => ("log.level", text),
+        (None, None) => return Ok(LevelFilter::INFO),
+    };
+    Ok(match text.to_ascii_lowercase().as_str() {
+        "trace" => LevelFilter::TRACE,
+        "debug" => LevelFilter::DEBUG,
+        "info" => LevelFilter::INFO,
+        // As the published server says.
+        "warn" | "warning" => LevelFilter::WARN,
+        "error" | "critical" => LevelFilter::ERROR,
+        "off" => LevelFilter::OFF,
+        _ => {
+            return Err(Failure::Usage(format!(
+                "{name} is {text:?}; it should be error, warn, info, debug or trace"
+            )));
+        }
     })
 }
 
@@ -41,9 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_level_comes_from_the_environment() {
-        assert_eq!(level(None).unwrap(), LevelFilter::INFO);
-        assert_eq!(level(Some("debug")).unwrap(), LevelFilter::DEBUG);
-        assert!(level(Some("loud")).is_err());
+    fn the_level_comes_from_the_environment_or_else_from_the_file() {
+        let said =
+            |text: &str| Environment { log: Some(text.to_owned()), ..Environment::default() };
+        let silent = Environment::default();
+        assert_eq!(level(&silent, None).unwrap(), LevelFilter::INFO);
+        assert_eq!(level(&silent, Some("WARNING")).unwrap(), LevelFilter::WARN);
+        assert_eq!(level(&said("debug"), Some("WARNING")).unwrap(), LevelFilter::DEBUG);
+        assert!(level(&said("loud"), None).is_err());
+        assert!(level(&silent, Some("loud")).is_err());
     }
 }

@@ -32,6 +32,7 @@ mod run;
 mod runtime;
 mod sandbox;
 mod server;
+mod settings;
 mod signals;
 mod size;
 mod snapshot;
@@ -79,6 +80,7 @@ const ENVIRONMENT: &str = "\
 Environment:
   OPEN_SANDBOX_DOMAIN   the server to talk to, host[:port]; default 127.0.0.1:8080
   OPEN_SANDBOX_API_KEY  the key that clients send and that the server asks for
+  SANDBOX_CONFIG_PATH   the configuration file of the server
   OSB_DATA_DIR          where the server keeps its state, and its key for local clients
   OSB_VAULT_KEY         the key that seals vaults which outlive the server, 32 bytes in base64
   OSB_LOG               how much the server logs: error, warn, info, debug or trace";
@@ -209,7 +211,7 @@ fn unbuffered_stdout() -> Box<dyn Write> {
 
 fn spawn(environment: &Environment) -> ExitCode {
     // A spawner without a log still works; its failures reach the server as replies.
-    drop(logging::start(environment));
+    drop(logging::level(environment, None).and_then(logging::start));
     runtime::spawner_main()
 }
 
@@ -217,8 +219,11 @@ impl Command {
     /// Runs the command; returns what the process exits with.
     fn execute(self, environment: &Environment, output: &mut Output<'_>) -> Result<u8, Failure> {
         match self {
-            Self::Server(args) => {
-                let begun = server::begin(args, environment)?;
+            Self::Server(server::Args { command: Some(command), .. }) => {
+                server::instead(&command, environment, output)
+            }
+            Self::Server(server::Args { flags, command: None }) => {
+                let begun = server::begin(flags, environment)?;
                 wait_for(Threads::PerCore, server::main(begun, environment, output))
             }
             Self::Run(args) => wait_for(Threads::Few, run::main(*args, environment, output)),

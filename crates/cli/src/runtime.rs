@@ -22,7 +22,8 @@ pub(crate) const TRIAL: &str = ".osb-doctor-";
 pub(crate) const TRIAL_GROUP: &str = "opensandbox-doctor-";
 
 /// Where sandboxes run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     /// On this host, with nothing else installed
     #[default]
@@ -31,6 +32,20 @@ pub(crate) enum Kind {
     Docker,
     /// On a Kubernetes cluster
     Kubernetes,
+}
+
+impl Kind {
+    /// Whether this program carries it.
+    pub(crate) fn check(self) -> Result<Self, Failure> {
+        match self {
+            Self::Native => Ok(self),
+            Self::Docker | Self::Kubernetes => Err(Failure::Usage(
+                "this version runs sandboxes on this host only: use --runtime native, or write \
+                 type = \"native\" in the table [runtime] of the configuration file"
+                    .to_owned(),
+            )),
+        }
+    }
 }
 
 /// What operators say about sandboxes on this host.
@@ -57,12 +72,8 @@ pub(crate) async fn start(
     obstacle: Option<&Obstacle>,
     host: Settings,
 ) -> Result<Started, Failure> {
-    match kind {
-        Kind::Native => native(data_dir, obstacle, host).await,
-        Kind::Docker | Kind::Kubernetes => Err(Failure::Usage(
-            "this version runs sandboxes on this host only: use --runtime native".to_owned(),
-        )),
-    }
+    kind.check()?;
+    native(data_dir, obstacle, host).await
 }
 
 /// Makes this process one that can serve though it is not root's, if it can be. To be called

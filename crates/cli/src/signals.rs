@@ -45,7 +45,7 @@ impl Signals {
         Ok(Self { hangup: Some(listen(SignalKind::hangup())?), ..Self::listen_but_to_hangups()? })
     }
 
-    /// The same without hangups, which stay as they are, so that `nohup` does what it says.
+    /// The same without hangups, which are for [`Hangups`].
     pub(crate) fn listen_but_to_hangups() -> Result<Self, Failure> {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
@@ -53,6 +53,24 @@ impl Signals {
             hangup: None,
             last: None,
         })
+    }
+}
+
+/// Hangups, which ask a server to read its settings again. While this exists the process goes on when
+/// its terminal goes away.
+#[derive(Debug)]
+pub(crate) struct Hangups(Listener);
+
+impl Hangups {
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        listen(SignalKind::hangup()).map(Self)
+    }
+
+    /// The next one. Those that come close together are one. Dropping the future loses none.
+    pub(crate) async fn next(&mut self) {
+        if self.0.recv().await.is_none() {
+            pending::<()>().await;
+        }
     }
 }
 

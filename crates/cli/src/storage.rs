@@ -11,7 +11,7 @@ use crate::failure::Failure;
 pub(crate) struct Storage {
     /// Directories of the host that a sandbox may have as volumes, with all below them; none if
     /// absent. Since 0.1.
-    #[serde(default, alias = "allowed_host_paths")]
+    #[serde(default)]
     allowed_host_paths: Vec<PathBuf>,
 }
 
@@ -59,12 +59,10 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_are_understood() {
+    fn directories_are_paths_from_the_root() {
         let data = Path::new("/var/lib/opensandbox");
-        for key in ["allowed-host-paths", "allowed_host_paths"] {
-            let paths = check(&format!("{key} = ['/srv/data', '/home/ada/']"), data).unwrap();
-            assert_eq!(paths, ["/srv/data", "/home/ada"].map(PathBuf::from));
-        }
+        let paths = check("allowed-host-paths = ['/srv/data', '/home/ada/']", data).unwrap();
+        assert_eq!(paths, ["/srv/data", "/home/ada"].map(PathBuf::from));
         assert!(check("", data).unwrap().is_empty());
     }
 

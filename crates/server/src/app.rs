@@ -1,4 +1,7 @@
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use osb_api::SandboxId;
 use osb_core::Clock;
@@ -26,8 +29,8 @@ pub(crate) struct Parts {
     pub(crate) builds: Option<Builds>,
     pub(crate) templates: Templates,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) key: Option<ApiKey>,
-    pub(crate) limits: Limits,
+    /// What a reload replaces.
+    pub(crate) current: RwLock<Arc<Current>>,
     /// How secrets may come to the server.
     pub(crate) transport: Transport,
     /// What bindings must say.
@@ -40,7 +43,29 @@ pub(crate) struct Parts {
     pub(crate) local_host: String,
 }
 
+/// Settings that may change while the server runs.
+#[derive(Debug)]
+pub(crate) struct Current {
+    /// Without one everybody may call. That there is one never changes.
+    pub(crate) key: Option<ApiKey>,
+    pub(crate) limits: Limits,
+}
+
 impl Parts {
+    /// The settings of this moment.
+    pub(crate) fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on these hold.
+    pub(crate) fn replace(&self, next: Current) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.current().limits
+    }
+
     pub(crate) fn record(&self, id: SandboxId) -> Result<Arc<Record>, ApiError> {
         let record = self.store.index().get(id).filter(|record| record.is_clients());
         record.ok_or_else(|| ApiError::no_sandbox(id))

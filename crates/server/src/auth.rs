@@ -18,7 +18,8 @@ pub(crate) async fn require_key(
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if let Some(key) = &app.key
+    let current = app.current();
+    if let Some(key) = &current.key
         && !place::is_open(request.uri().path())
     {
         let presented = request.headers().get(headers::API_KEY).ok_or_else(|| {
@@ -34,12 +35,12 @@ pub(crate) async fn require_key(
             ));
         }
     }
-    if app.key.is_none() && !is_local(request.headers()) {
+    if current.key.is_none() && !is_local(request.headers()) {
         return Err(ApiError::invalid(
             "without a key the server answers to localhost only: ask for it by that name",
         ));
     }
-    if app.key.is_none()
+    if current.key.is_none()
         && !place::is_open(request.uri().path())
         && is_from_a_page(request.headers())
     {

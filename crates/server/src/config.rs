@@ -13,12 +13,18 @@ use osb_sys::fs::{self, PathError};
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use crate::key;
+use crate::{
+    key,
+    tls::{Identity, RawTls},
+};
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const DEFAULT_DATA_DIR: &str = "/var/lib/opensandbox";
 const DEFAULT_MAX_TIMEOUT: u64 = 86_400;
 const DEFAULT_MAX_BODY: usize = 1 << 20;
+/// How long requests may go on once the server is told to end.
+const DEFAULT_DRAIN: u64 = 5;
+const LONGEST_DRAIN: u64 = 3600;
 /// Published clients give up after 30 seconds; until then they should have an answer.
 const PATIENCE: Duration = Duration::from_secs(25);
 /// The shortest life that a client may ask for.
@@ -39,10 +45,14 @@ pub struct RawConfig {
     pub max_sandbox_timeout_seconds: Option<u64>,
     /// The largest body that the lifecycle routes read; 1 MiB if absent. Since 0.1.
     pub max_body_bytes: Option<usize>,
+    /// How long requests may go on once the server is told to end; 5 if absent. Since 0.1.
+    pub drain_seconds: Option<u64>,
     /// The key that clients must send. Since 0.1.
     pub api_key: Option<SecretString>,
     /// A file that holds the key. Since 0.1.
     pub api_key_file: Option<PathBuf>,
+    /// Who the server says it is; it speaks no TLS if absent. Since 0.1.
+    pub tls: Option<RawTls>,
 }
 
 /// What the command line and the environment say; it wins over the file.
@@ -74,7 +84,11 @@ pub struct Config {
     pub public_host: Option<PublicHost>,
     pub max_sandbox_timeout_seconds: u64,
     pub max_body_bytes: usize,
+    /// How long requests may go on once the server is told to end.
+    pub drain: Duration,
     pub key: KeyConfig,
+    /// Who the server says it is, if it speaks TLS: the table `[server.tls]`.
+    pub tls: Option<Identity>,
     /// What sandboxes may reach: the table `[egress]` of the configuration file.
     pub egress: Operator,
     /// How much of it, and where names are resolved.
@@ -131,6 +145,12 @@ impl Config {
                 "max-sandbox-timeout-seconds must be {MIN_TIMEOUT} at least"
             )));
         }
+        let drain = raw.drain_seconds.unwrap_or(DEFAULT_DRAIN);
+        if !(1..=LONGEST_DRAIN).contains(&drain) {
+            return Err(ConfigError::Invalid(format!(
+                "drain-seconds must be 1 to {LONGEST_DRAIN}"
+            )));
+        }
         let key = match (overrides.auth, overrides.api_key, raw.api_key, raw.api_key_file) {
             (AuthMode::Off, ..) => KeyConfig::Off,
             (AuthMode::Key, Some(key), ..) => KeyConfig::Environment(key),
@@ -157,7 +177,9 @@ impl Config {
             public_host: raw.public_host.as_deref().map(PublicHost::parse).transpose()?,
             max_sandbox_timeout_seconds,
             max_body_bytes: raw.max_body_bytes.unwrap_or(DEFAULT_MAX_BODY),
+            drain: Duration::from_secs(drain),
             key,
+            tls: raw.tls.as_ref().map(RawTls::read).transpose()?,
             egress: Operator::default(),
             egress_settings: Settings::default(),
             vault: VaultSettings::default(),
@@ -235,6 +257,9 @@ mod tests {
             "max-sandbox-timeout-seconds = 59",
             "public-host = 'user@host'",
             "public-host = 'a b'",
+            "drain-seconds = 0",
+            "drain-seconds = 3601",
+            "tls = { certificate = '/nonexistent', key = '/nonexistent' }",
             "api-key = ''",
             "api-key = 'a'\napi-key-file = '/x'",
         ] {

@@ -1,5 +1,7 @@
 //! Taking connections and letting them go.
 
+mod streams;
+
 use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body, response::Response};
@@ -8,11 +10,14 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use osb_gateway::{Caller, Fair};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
+
+use crate::tls::{Protocol, Tls};
 
 /// How long a client may take to send the head of a request, and how long an idle connection is
 /// kept.
@@ -29,6 +34,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// Serves until `shutdown` ends, then waits at most `drain` for what is going on.
 pub(crate) async fn serve(
     listener: TcpListener,
+    tls: Option<Tls>,
     routes: Router,
     shutdown: impl Future<Output = ()>,
     drain: Duration,
@@ -36,6 +42,7 @@ pub(crate) async fn serve(
     let connections = TaskTracker::new();
     let (ending, broken) = (CancellationToken::new(), CancellationToken::new());
     let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let scheme = if tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
     tokio::pin!(shutdown);
     loop {
         let accepted = tokio::select! {
@@ -44,7 +51,14 @@ pub(crate) async fn serve(
         };
         match accepted {
             Ok((stream, peer, place)) => {
-                let connection = connection(stream, peer, routes.clone(), ending.clone());
+                let serving = Serving {
+                    caller: Caller { address: peer.ip(), scheme: scheme.clone() },
+                    routes: routes.clone(),
+                    ending: ending.clone(),
+                    broken: broken.clone(),
+                    tasks: connections.clone(),
+                };
+                let connection = connection(stream, tls.clone(), serving);
                 let broken = broken.clone();
                 connections.spawn(async move {
                     broken.run_until_cancelled(connection).await;
@@ -77,35 +91,69 @@ async fn accept(
     Ok((stream, peer, place))
 }
 
-/// Serves one connection, until the client or the server is done with it.
-async fn connection(
-    stream: TcpStream,
-    peer: SocketAddr,
+/// What a connection is served with.
+#[derive(Clone)]
+struct Serving {
+    caller: Caller,
     routes: Router,
+    /// The server takes nothing new.
     ending: CancellationToken,
-) {
+    /// It waits no longer for what goes on.
+    broken: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Serving {
+    fn answer(
+        &self,
+        mut request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response, Infallible>> + Send + use<> {
+        request.extensions_mut().insert(self.caller.clone());
+        self.routes.clone().oneshot(request.map(Body::new))
+    }
+}
+
+/// Serves one connection, until the client or the server is done with it.
+async fn connection(stream: TcpStream, tls: Option<Tls>, serving: Serving) {
     // Small answers should not wait for more; on failure they just do.
     stream.set_nodelay(true).ok();
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(Caller { address: peer.ip(), scheme: Scheme::HTTP });
-        let answer = routes.clone().oneshot(request.map(Body::new));
-        async move { answer.await as Result<Response, Infallible> }
-    });
+    let result = match tls {
+        None => http1(Fair::new(stream), serving).await,
+        Some(tls) => {
+            let ending = serving.ending.clone();
+            match ending.run_until_cancelled(tls.accept(stream)).await {
+                Some(Ok((stream, Protocol::Http1))) => http1(Fair::new(stream), serving).await,
+                Some(Ok((stream, Protocol::Http2))) => {
+                    streams::serve(Fair::new(stream), serving).await
+                }
+                Some(Err(error)) => return tracing::debug!(%error, "no handshake of TLS"),
+                None => Ok(()),
+            }
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection broke off");
+    }
+}
+
+async fn http1<S>(stream: S, serving: Serving) -> hyper::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let ending = serving.ending.clone();
+    let service = service_fn(move |request: Request<Incoming>| serving.answer(request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(Fair::new(stream)), service)
+        .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::pin!(connection);
-    let result = tokio::select! {
+    tokio::select! {
         result = connection.as_mut() => result,
         () = ending.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-    };
-    if let Err(error) = result {
-        tracing::debug!(%error, "a connection broke off");
     }
 }

@@ -30,7 +30,7 @@ pub enum ApiKeySource {
 }
 
 /// The key that callers must send.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ApiKey(SecretString);
 
 impl ApiKey {

@@ -25,6 +25,7 @@ mod place;
 mod query;
 mod reconcile;
 mod record;
+mod reload;
 mod request_id;
 mod routes;
 mod server;
@@ -33,6 +34,7 @@ mod store;
 mod template_record;
 mod templates;
 mod terms;
+mod tls;
 mod token;
 mod unwanted;
 mod vaults;
@@ -46,7 +48,9 @@ pub use osb_egress::{
     Settings as EgressSettings, meet,
 };
 pub use reconcile::StartupError;
+pub use reload::Reload;
 pub use server::{Server, StartError, World};
 pub use store::StoreError;
+pub use tls::{Identity, RawTls};
 pub use unwanted::{Wanted, remove_unwanted};
 pub use vaults::VaultsError;

@@ -79,6 +79,6 @@ pub(crate) fn router(app: &App) -> Router {
         .layer(middleware::from_fn_with_state(app.clone(), auth::require_key))
         .with_state(app.clone());
     // Without a key, other sites must not be able to use the server through a user's browser.
-    let routes = if app.key.is_some() { cors::open(routes) } else { routes };
+    let routes = if app.current().key.is_some() { cors::open(routes) } else { routes };
     routes.layer(middleware::from_fn(request_id::name))
 }

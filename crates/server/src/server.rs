@@ -4,8 +4,8 @@ use std::{
     io,
     net::SocketAddr,
     os::unix::fs::OpenOptionsExt,
-    path::Path,
-    sync::Arc,
+    path::{Path, PathBuf},
+    sync::{Arc, RwLock},
     time::Duration,
 };
 
@@ -20,7 +20,7 @@ use tokio_util::sync::DropGuard;
 
 use crate::{
     admission::Limits,
-    app::{App, Parts},
+    app::{App, Current, Parts},
     audit::Auditor,
     builds::Builds,
     config::Config,
@@ -28,22 +28,25 @@ use crate::{
     key::{self, ApiKeySource},
     library::Library,
     reconcile::{Outbound, Reconciler, StartupError},
+    reload::Reload,
     routes,
     store::{Store, StoreError},
     templates::{self, Templates},
+    tls::Tls,
     vaults::{self, VaultsError},
 };
 
 /// In the data directory: what should be.
 pub(crate) const DATABASE: &str = "opensandbox.db";
-/// How long requests may go on once the server is told to end.
-const DRAIN: Duration = Duration::from_secs(5);
 
 /// The control plane, bound to its address and in charge of its sandboxes.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     key_source: ApiKeySource,
+    tls: Option<Tls>,
+    drain: Duration,
+    data_dir: PathBuf,
     app: App,
     routes: Router,
     /// A server that is dropped without having run drives nothing any more.
@@ -137,8 +140,10 @@ impl Server {
             builds,
             templates: Templates::default(),
             clock,
-            key,
-            limits: Limits { max_timeout_seconds: config.max_sandbox_timeout_seconds },
+            current: RwLock::new(Arc::new(Current {
+                key,
+                limits: Limits { max_timeout_seconds: config.max_sandbox_timeout_seconds },
+            })),
             transport,
             scope,
             max_body_bytes: config.max_body_bytes,
@@ -148,7 +153,18 @@ impl Server {
         });
         templates::recover(&app);
         let routes = routes::router(&app);
-        Ok(Self { listener, address, key_source, app, routes, _driving: driving, _lock: lock })
+        Ok(Self {
+            listener,
+            address,
+            key_source,
+            tls: config.tls.map(Tls::new),
+            drain: config.drain,
+            data_dir: config.data_dir,
+            app,
+            routes,
+            _driving: driving,
+            _lock: lock,
+        })
     }
 
     /// Where the server listens; with port 0 in the configuration, the port it got.
@@ -161,10 +177,15 @@ impl Server {
         &self.key_source
     }
 
+    /// What changes settings while the server runs.
+    pub fn reload(&self) -> Reload {
+        Reload::new(Arc::clone(&self.app), self.tls.clone(), self.data_dir.clone())
+    }
+
     /// Serves until `shutdown` ends; then lets requests finish for a moment and stops. The
     /// sandboxes live on.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        connections::serve(self.listener, self.routes, shutdown, DRAIN).await;
+        connections::serve(self.listener, self.tls, self.routes, shutdown, self.drain).await;
         self.app.gateway.shutdown().await;
         self.app.reconciler.stop().await;
         let app = Arc::clone(&self.app);

@@ -1,7 +1,6 @@
-use std::net::IpAddr;
-
 use http::HeaderMap;
 use osb_egress::vault::{BadProxy, Proxies, Scope, Transport};
+use osb_gateway::Caller;
 use serde::{Deserialize, Serialize};
 
 /// What the maker of a sandbox asks of whoever fills its vault, beside what the operator asks.
@@ -20,10 +19,10 @@ impl VaultTerms {
     }
 
     /// Whether a secret may come like this.
-    pub(crate) fn admits(&self, caller: IpAddr, headers: &HeaderMap) -> bool {
+    pub(crate) fn admits(&self, caller: &Caller, headers: &HeaderMap) -> bool {
         let proxies = || self.check().unwrap_or_default();
         let transport = if self.require_tls { Transport::Tls(proxies()) } else { Transport::Any };
-        transport.admits(caller, headers)
+        transport.admits(caller.address, &caller.scheme, headers)
     }
 
     pub(crate) fn scope(&self) -> Scope {

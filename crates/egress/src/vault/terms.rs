@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use http::HeaderMap;
+use http::{HeaderMap, uri::Scheme};
 use osb_api::egress::Match;
 
 use crate::policy::range::Range;
@@ -46,16 +46,17 @@ impl Proxies {
 }
 
 impl Transport {
-    /// Whether a secret may come like this. The server itself speaks no TLS, so what is not from this
-    /// host is encrypted only if a proxy in front says so. One on this host may say that it was not.
-    pub fn admits(&self, caller: IpAddr, headers: &HeaderMap) -> bool {
+    /// Whether a secret may come like this. Where the server itself speaks no TLS, what is not from
+    /// this host is encrypted only if a proxy in front says so. One may also say that it was not.
+    pub fn admits(&self, caller: IpAddr, scheme: &Scheme, headers: &HeaderMap) -> bool {
         let Self::Tls(Proxies(proxies)) = self else { return true };
         let address = caller.to_canonical();
         let mut said = headers.get_all("x-forwarded-proto").iter().peekable();
         let is_silent = said.peek().is_none();
         let is_tls = said.all(|said| said.as_bytes().eq_ignore_ascii_case(b"https"));
         let is_trusted = || proxies.iter().any(|range| range.contains(address));
-        is_tls && (address.is_loopback() || !is_silent && is_trusted())
+        let is_ours = *scheme == Scheme::HTTPS || address.is_loopback();
+        is_tls && (is_ours || !is_silent && is_trusted())
     }
 }
 
@@ -91,14 +92,17 @@ mod tests {
     #[test]
     fn where_tls_is_required_only_this_host_and_trusted_proxies_may_send() {
         let transport = Transport::Tls(Proxies::parse(["192.0.2.1", "10.1.0.0/16"]).unwrap());
-        let admits = |address: &str, said: Option<&'static str>| {
+        let comes = |scheme: &Scheme, address: &str, said: Option<&'static str>| {
             let address = address.parse().unwrap();
             let mut headers = HeaderMap::new();
             if let Some(said) = said {
                 headers.insert("x-forwarded-proto", HeaderValue::from_static(said));
             }
-            transport.admits(address, &headers)
+            transport.admits(address, scheme, &headers)
         };
+        let admits = |address: &str, said| comes(&Scheme::HTTP, address, said);
+        let encrypted = |said| comes(&Scheme::HTTPS, "198.51.100.1", said);
+        assert!(encrypted(None) && encrypted(Some("https")) && !encrypted(Some("http")));
         assert!(admits("127.0.0.1", None) && admits("::ffff:127.0.0.1", None));
         assert!(admits("127.0.0.1", Some("https")) && !admits("127.0.0.1", Some("http")));
         assert!(!admits("::1", Some("https, http")) && !admits("::1", Some("")));

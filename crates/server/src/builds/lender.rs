@@ -46,7 +46,7 @@ impl Terms {
             network_policy: self.policy.clone(),
             ..CreateSandboxRequest::default()
         };
-        admission::admit(request, app.limits, &app.store, &app.reconciler, app.clock.now())
+        admission::admit(request, app.limits(), &app.store, &app.reconciler, app.clock.now())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     io,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError, RwLock, Weak},
 };
 
 use osb_api::{
@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Outbound {
     pub(super) egress: Egress,
-    operator: Operator,
+    operator: RwLock<Operator>,
     pub(super) vaults: Vaults,
     pub(super) turns: Turns,
     pub(super) audit: Arc<Auditor>,
@@ -39,7 +39,13 @@ impl Outbound {
         vaults: Vaults,
         audit: Arc<Auditor>,
     ) -> Self {
+        let operator = RwLock::new(operator);
         Self { egress, operator, vaults, turns: Turns::default(), audit }
+    }
+
+    /// What the operator says at the moment.
+    fn operator(&self) -> Operator {
+        self.operator.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// From now on nothing leaves the sandbox.
@@ -68,19 +74,34 @@ impl Shared {
         if record.purpose == Purpose::SealedStep {
             return Policy::closed(&Operator::default());
         }
-        let operator = &self.outbound.operator;
-        let Some(wire) = &record.policy else { return Policy::open(operator) };
-        Policy::compile(wire, operator).unwrap_or_else(|error| {
+        let operator = self.outbound.operator();
+        let Some(wire) = &record.policy else { return Policy::open(&operator) };
+        Policy::compile(wire, &operator).unwrap_or_else(|error| {
             tracing::error!(
                 sandbox_id = %record.id(), error = %Chain(&error),
                 "the policy of the sandbox cannot be kept: it reaches nothing"
             );
-            Policy::closed(operator)
+            Policy::closed(&operator)
         })
     }
 }
 
 impl Reconciler {
+    /// Puts what the operator says now in force, for the sandboxes that there are as well.
+    pub(crate) async fn set_operator(&self, next: Operator) {
+        let outbound = &self.0.outbound;
+        *outbound.operator.write().unwrap_or_else(PoisonError::into_inner) = next;
+        for record in self.0.store.index().newest_first(|_| true) {
+            let id = record.id();
+            let turn = outbound.turns.of(id);
+            let _mine = turn.lock().await;
+            // It may have another policy by now, or be gone.
+            if let Some(record) = self.0.store.index().get(id) {
+                outbound.egress.set_policy(id, Arc::new(self.0.policy(&record)));
+            }
+        }
+    }
+
     /// Who answers for what sandboxes send.
     pub(crate) fn egress(&self) -> &Egress {
         &self.0.outbound.egress
@@ -99,7 +120,7 @@ impl Reconciler {
     /// What sandboxes without a policy reach, as if it were one.
     pub(crate) fn no_policy(&self) -> NetworkPolicy {
         NetworkPolicy {
-            default_action: Some(match self.0.outbound.operator.reach() {
+            default_action: Some(match self.0.outbound.operator().reach() {
                 Reach::Public => NetworkAction::Allow,
                 Reach::Deny => NetworkAction::Deny,
             }),
@@ -114,11 +135,12 @@ impl Reconciler {
         url: &str,
         keep: &mut (dyn FnMut(&[u8]) -> io::Result<()> + Send),
     ) -> Result<(), FetchError> {
-        let Outbound { egress, operator, audit, .. } = &self.0.outbound;
+        let Outbound { egress, audit, .. } = &self.0.outbound;
+        let operator = self.0.outbound.operator();
         let policy = match policy {
-            Some(wire) => Policy::compile(wire, operator)
+            Some(wire) => Policy::compile(wire, &operator)
                 .map_err(|error| FetchError::Address(error.to_string()))?,
-            None => Policy::open(operator),
+            None => Policy::open(&operator),
         };
         let id = SandboxId::random();
         let fetched = egress.fetch(id, Arc::new(policy), url, keep).await;
@@ -132,12 +154,12 @@ impl Reconciler {
             Verdict::Allow => NetworkRule::new(NetworkAction::Allow, target),
             Verdict::Deny => NetworkRule::new(NetworkAction::Deny, target),
         };
-        self.0.outbound.operator.written().map(rule).collect()
+        self.0.outbound.operator().written().map(rule).collect()
     }
 
     /// Checks a policy, and brings it into the form in which it is kept.
     pub(crate) fn check_policy(&self, wire: NetworkPolicy) -> Result<CheckedPolicy, PolicyError> {
-        let compiled = Policy::compile(&wire, &self.0.outbound.operator)?;
+        let compiled = Policy::compile(&wire, &self.0.outbound.operator())?;
         let mut wire = wire;
         wire.default_action.get_or_insert(NetworkAction::Deny);
         for rule in &mut wire.egress {

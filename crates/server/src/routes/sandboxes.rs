@@ -38,7 +38,7 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, [(HeaderName, String); 1], JsonBody<CreateSandboxResponse>), ApiError> {
     let login = admission::login(request.image.as_ref(), &app.reconciler)?;
     let record =
-        admission::admit(request, app.limits, &app.store, &app.reconciler, app.clock.now())?;
+        admission::admit(request, app.limits(), &app.store, &app.reconciler, app.clock.now())?;
     let record = app.reconciler.create(record, login, app.patience).wait().await?;
     let location = format!("{}/sandboxes/{}", place::mount(uri.path()), record.id());
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], JsonBody(view::created(&record))))

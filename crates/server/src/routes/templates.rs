@@ -32,7 +32,7 @@ pub(super) async fn create(
     check_power(&app)?;
     // A sandbox must be possible that is described like this.
     let sandbox = admission::admit_template(&request)?;
-    admission::admit(sandbox, app.limits, &app.store, &app.reconciler, app.clock.now())?;
+    admission::admit(sandbox, app.limits(), &app.store, &app.reconciler, app.clock.now())?;
     let place = app.templates.enter()?;
     let now = micros(app.clock.now());
     let record = TemplateRecord {

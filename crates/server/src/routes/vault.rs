@@ -67,8 +67,9 @@ async fn write(app: &App, record: &Record, request: Request) -> Result<Response,
     }
     let caller = request.extensions().get::<Caller>();
     let admitted = caller.is_some_and(|caller| {
-        let (address, headers) = (caller.address, request.headers());
-        app.transport.admits(address, headers) && record.vault_terms.admits(address, headers)
+        let headers = request.headers();
+        app.transport.admits(caller.address, &caller.scheme, headers)
+            && record.vault_terms.admits(caller, headers)
     });
     if !admitted {
         return Err(ApiError::vault_tls_required());

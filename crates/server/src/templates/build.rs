@@ -107,7 +107,7 @@ fn describe(app: &App, template: &TemplateRecord) -> Result<Record, ApiError> {
     let request = admission::admit_template(&template.request)?;
     let request = CreateSandboxRequest { metadata: None, ..request };
     let now = app.clock.now();
-    let mut record = admission::admit(request, app.limits, &app.store, &app.reconciler, now)?;
+    let mut record = admission::admit(request, app.limits(), &app.store, &app.reconciler, now)?;
     record.purpose = Purpose::Template;
     record.desired.expires_at = now.checked_add(WITHIN).ok();
     Ok(record)

@@ -6,12 +6,12 @@ use http::Method;
 use http_body_util::Full;
 use osb_core::testkit::Line;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::harness::{TestServer, World, with};
 
 /// Answers one request with its own head, from a thread.
-fn echo(mut line: Line) {
+pub(crate) fn echo(mut line: Line) {
     std::thread::spawn(move || {
         let head = read_head(&mut line);
         let length = head.len();
@@ -191,18 +191,30 @@ async fn bodies_of_any_size_pass_the_proxy() {
 async fn a_connection_can_change_its_protocol_through_the_proxy() {
     let server = TestServer::start().await;
     let id = server.create().await;
-    server.world.runtime.listen(id.parse().expect("an id"), 8080, |mut line| {
-        std::thread::spawn(move || {
-            read_head(&mut line);
-            let agreed =
-                "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
-            line.write_all(agreed.as_bytes()).ok();
-            let mut word = [0; 4];
-            line.read_exact(&mut word).ok();
-            line.write_all(&word).ok();
-        });
+    server.world.runtime.listen(id.parse().expect("an id"), 8080, parrot);
+    let stream = tokio::net::TcpStream::connect(&server.address).await.expect("a connection");
+    change_protocol(&server, &id, stream).await;
+}
+
+/// Agrees to another protocol, in which it repeats a word.
+pub(crate) fn parrot(mut line: Line) {
+    std::thread::spawn(move || {
+        read_head(&mut line);
+        let agreed =
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+        line.write_all(agreed.as_bytes()).ok();
+        let mut word = [0; 4];
+        line.read_exact(&mut word).ok();
+        line.write_all(&word).ok();
     });
-    let mut stream = tokio::net::TcpStream::connect(&server.address).await.expect("a connection");
+}
+
+/// Asks a [`parrot`] for its protocol, and speaks it.
+pub(crate) async fn change_protocol(
+    server: &TestServer,
+    id: &str,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+) {
     let request = format!(
         "GET /v1/sandboxes/{id}/proxy/8080/ws HTTP/1.1\r\nhost: {}\r\n\
          connection: upgrade\r\nupgrade: echo\r\n\r\n",

@@ -11,7 +11,7 @@ use osb_core::{
     Runtime,
     testkit::{FakeRuntime, TestClock},
 };
-use osb_server::{Config, KeyConfig, Overrides, RawConfig, Server, World as Driven};
+use osb_server::{Config, KeyConfig, Overrides, RawConfig, Reload, Server, World as Driven};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -60,13 +60,7 @@ impl World {
         raw: RawConfig,
         change: impl FnOnce(&mut Config),
     ) -> TestServer {
-        let overrides = Overrides {
-            listen: Some("127.0.0.1:0".parse().expect("an address")),
-            data_dir: Some(self.dir.path().join("data")),
-            api_key: Some(SecretString::from(KEY)),
-            ..Overrides::default()
-        };
-        let mut config = Config::new(raw, overrides).expect("a configuration");
+        let mut config = self.config(raw);
         change(&mut config);
         let runtime: Arc<dyn Runtime> = Arc::new(self.runtime.clone());
         let listener = Server::listen(&config).await.expect("a free port");
@@ -74,19 +68,31 @@ impl World {
         let images = self.images.as_ref().map(|shelf| shelf.open(self.dir.path()));
         let world = Driven { runtime, images, clock: Arc::new(self.clock.clone()) };
         let server = Server::start(listener, config, world).await.expect("a server that starts");
-        let address = server.address().to_string();
+        let (address, reload) = (server.address().to_string(), server.reload());
         let (stop, stopped) = oneshot::channel();
         let tasks = TaskTracker::new();
         tasks.spawn(server.run(async {
             stopped.await.ok();
         }));
-        TestServer { world: self, address, stop, tasks }
+        TestServer { world: self, address, reload, stop, tasks }
+    }
+
+    /// What a server of this world goes by.
+    pub(crate) fn config(&self, raw: RawConfig) -> Config {
+        let overrides = Overrides {
+            listen: Some("127.0.0.1:0".parse().expect("an address")),
+            data_dir: Some(self.dir.path().join("data")),
+            api_key: Some(SecretString::from(KEY)),
+            ..Overrides::default()
+        };
+        Config::new(raw, overrides).expect("a configuration")
     }
 }
 
 pub(crate) struct TestServer {
     pub(crate) world: World,
     pub(crate) address: String,
+    pub(crate) reload: Reload,
     stop: oneshot::Sender<()>,
     tasks: TaskTracker,
 }
