@@ -215,16 +215,24 @@ async fn whatever_execd_answers_there_are_logs() {
 async fn nobody_waits_for_the_logs_of_a_sandbox_that_is_paused_or_over() {
     let server = TestServer::start().await;
     let id = server.create().await;
+    server.world.runtime.print(id.parse().expect("an id"), "hello\n");
     assert_eq!(server.post(&format!("/v1/sandboxes/{id}/pause"), None).await.status, 202);
     let logs = described(&server, &id, "logs?scope=container").await;
+    assert_eq!(logs["content"], "hello\n");
     assert!(logs["warnings"][0].as_str().expect("a warning").contains("paused"), "{logs}");
     assert!(text(&server, &id, "summary").await.contains("warning: the sandbox is paused"));
 
     let id = server.create().await;
+    server.world.runtime.print(id.parse().expect("an id"), "no such file\nbye\n");
     server.world.runtime.end(id.parse().expect("an id"), Exit::Code(3));
     wait_for("the end", async || server.state(&id).await == "Failed").await;
-    let logs = described(&server, &id, "logs?scope=container").await;
+    let logs = described(&server, &id, "logs?scope=container&tail=1").await;
+    assert_eq!((&logs["content"], &logs["truncated"]), (&json!("bye\n"), &json!(true)));
     assert!(logs["warnings"][0].as_str().expect("a warning").contains("exit code 3"), "{logs}");
+    server.world.runtime.vanish(id.parse().expect("an id"));
+    let logs = described(&server, &id, "logs?scope=container").await;
+    assert_eq!((&logs["content"], &logs["truncated"]), (&json!(""), &json!(false)));
+    assert!(logs["warnings"][1].as_str().expect("another").contains("not there"), "{logs}");
     assert_eq!(
         words(&server, &id, "lifecycle").await.last().expect("one"),
         "CONTAINER_EXITED_ERROR"

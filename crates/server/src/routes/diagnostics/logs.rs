@@ -59,31 +59,29 @@ impl Logs {
     pub(super) async fn find(&self, app: &Parts, record: &Record) -> Findings {
         let since = self.since.map(|span| back(app.clock.now(), span));
         let mut warnings = Vec::new();
-        let tail = match record.phase() {
+        let answered = match record.phase() {
             Phase::Pending => {
                 warnings.push("the sandbox is not up yet, and has printed nothing".to_owned());
-                None
+                return Findings { warnings, ..Findings::default() };
             }
             Phase::Paused | Phase::Pausing => {
-                warnings.push(
-                    "the sandbox is paused: what it printed is shown again once it is resumed"
-                        .to_owned(),
-                );
+                warnings.push("the sandbox is paused".to_owned());
                 None
             }
             Phase::Terminated | Phase::Failed => {
-                warnings.push(format!(
-                    "the sandbox is over, and what it printed is gone with it: {}",
-                    record.desired.status.message
-                ));
+                let how = &record.desired.status.message;
+                warnings.push(format!("the sandbox is over: {how}"));
                 None
             }
             Phase::Running | Phase::Resuming | Phase::Stopping => {
-                Some(output::ask(app, record, since, &mut warnings).await)
+                output::ask(app, record, since, &mut warnings).await
             }
         };
-        let cut = tail.map(|tail| tail.lines(self.tail)).unwrap_or_default();
-        Findings { cut, warnings }
+        let tail = match answered {
+            Some(tail) => tail,
+            None => output::find(app, record, since, &mut warnings).await,
+        };
+        Findings { cut: tail.lines(self.tail), warnings }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the entrypoint of a sandbox printed, as execd keeps it.
+//! What the entrypoint of a sandbox printed: as execd tells, or as the runtime finds it.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use http::{HeaderValue, Request};
 use http_body_util::{BodyExt as _, Empty};
 use jiff::Timestamp;
 use osb_api::{headers, ports};
-use osb_core::Chain;
+use osb_core::{Chain, RuntimeError};
 use osb_gateway::{GatewayError, Route};
 
 use super::lines::Tail;
@@ -21,18 +21,44 @@ const READ: usize = 4 << 20;
 /// How long an answer may take, if a request may take as long.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Asks execd what the entrypoint printed. Whatever it answers, and if it does not, there is
-/// something to show in the end.
+/// Asks execd what the entrypoint printed; nothing if it does not begin to tell.
 pub(super) async fn ask(
+    app: &Parts,
+    record: &Record,
+    since: Option<Timestamp>,
+    warnings: &mut Vec<String>,
+) -> Option<Tail> {
+    let mut tail = None;
+    let reading = read(app, record, since, &mut tail, warnings);
+    if tokio::time::timeout(WITHIN.min(app.patience), reading).await.is_err() {
+        warnings.push("the sandbox did not tell in time all that it printed".to_owned());
+    }
+    tail
+}
+
+/// Looks for what the entrypoint printed where nobody in the sandbox has to be asked.
+pub(super) async fn find(
     app: &Parts,
     record: &Record,
     since: Option<Timestamp>,
     warnings: &mut Vec<String>,
 ) -> Tail {
     let mut tail = Tail::new(MOST);
-    let reading = read(app, record, since, &mut tail, warnings);
-    if tokio::time::timeout(WITHIN.min(app.patience), reading).await.is_err() {
-        warnings.push("the sandbox did not tell in time all that it printed".to_owned());
+    let looking = app.reconciler.printed(record.id());
+    match tokio::time::timeout(WITHIN.min(app.patience), looking).await {
+        Ok(Ok(printed)) => {
+            tail.push(&printed);
+            if since.is_some() && !printed.is_empty() {
+                warnings.push("it is not known when this was printed: all is shown".to_owned());
+            }
+        }
+        Ok(Err(why)) => {
+            if let Some(error @ RuntimeError::Failed { .. }) = &why {
+                tracing::error!(error = %Chain(error), "cannot find what a sandbox printed");
+            }
+            warnings.push("what it printed is not there any more".to_owned());
+        }
+        Err(_) => warnings.push("what it printed could not be read in time".to_owned()),
     }
     tail
 }
@@ -41,7 +67,7 @@ async fn read(
     app: &Parts,
     record: &Record,
     since: Option<Timestamp>,
-    tail: &mut Tail,
+    told: &mut Option<Tail>,
     warnings: &mut Vec<String>,
 ) {
     let path = match since {
@@ -68,6 +94,7 @@ async fn read(
         warnings
             .push("execd in the sandbox cannot tell when what was printed: all is shown".into());
     }
+    let tail = told.insert(Tail::new(MOST));
     let mut body = answer.into_body();
     let mut left = READ;
     while let Some(frame) = body.frame().await {
