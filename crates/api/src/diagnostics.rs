@@ -56,12 +56,13 @@ pub enum Delivery {
 pub struct LogsQuery {
     /// `container` or `all`, in any case. Without it the answer is plain text.
     pub scope: Option<String>,
-    /// How many lines from the end, for plain text.
+    /// How many lines from the end.
     #[cfg_attr(feature = "schema", param(minimum = 1, maximum = 10000, default = 100))]
     pub tail: Option<u32>,
-    /// How far back, such as `10m`, for plain text.
+    /// How far back: a whole number of `s`, `m`, `h` or `d`.
+    #[cfg_attr(feature = "schema", param(pattern = "^[0-9]+[smhd]$", example = "10m"))]
     pub since: Option<String>,
-    /// Which container of the sandbox.
+    /// Refused: a sandbox is one container.
     pub container: Option<String>,
 }
 
@@ -69,8 +70,10 @@ pub struct LogsQuery {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub struct EventsQuery {
-    /// `runtime` or `all`, in any case. Without it the answer is plain text.
+    /// `runtime` is what the runtime saw, `lifecycle` that and what was asked for, `network` what the
+    /// sandbox tried to reach, and `all` all of it; in any case. Without it the answer is plain text.
     pub scope: Option<String>,
+    /// How many, the latest.
     #[cfg_attr(feature = "schema", param(minimum = 1, maximum = 500, default = 50))]
     pub limit: Option<u32>,
 }
@@ -79,8 +82,10 @@ pub struct EventsQuery {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub struct SummaryQuery {
+    /// How many lines of the logs.
     #[cfg_attr(feature = "schema", param(minimum = 1, maximum = 10000, default = 50))]
     pub tail: Option<u32>,
+    /// How many events.
     #[cfg_attr(feature = "schema", param(minimum = 1, maximum = 500, default = 20))]
     pub event_limit: Option<u32>,
 }

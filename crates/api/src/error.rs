@@ -170,8 +170,8 @@ pub mod codes {
         TEMPLATE_CONFLICT = "FSB::TEMPLATE_CONFLICT",
         /// The runtime has no templates.
         TEMPLATE_NOT_SUPPORTED = "FSB::API_NOT_SUPPORTED",
-        /// The server has no diagnostics.
-        DIAGNOSTICS_NOT_IMPLEMENTED = "DIAGNOSTICS_NOT_IMPLEMENTED",
+        /// There are no diagnostics of this scope.
+        DIAGNOSTICS_SCOPE_UNSUPPORTED = "DIAGNOSTICS_SCOPE_UNSUPPORTED",
 
         /// The name of a volume is no DNS label.
         VOLUME_INVALID_NAME = "VOLUME::INVALID_NAME",

@@ -20,5 +20,7 @@ pub const CLIENT_IP: &str = "open-sandbox-client-ip";
 pub const REQUEST_ID: &str = "x-request-id";
 /// Where the next read of a background command's log starts.
 pub const COMMAND_CURSOR: &str = "execd-commands-tail-cursor";
+/// From when on the output is that was asked for by its age, in milliseconds since 1970.
+pub const OUTPUT_SINCE: &str = "execd-output-since";
 /// Where the next read of an isolated run's log starts.
 pub const ISOLATED_CURSOR: &str = "execd-isolated-tail-cursor";

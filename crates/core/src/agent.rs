@@ -45,6 +45,10 @@ pub struct Boot {
     /// files are handed over: processor time, memory, and what that memory consists of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counters>,
+    /// What the entrypoint prints is kept in a file that is handed over, as [`output`] says; without one,
+    /// where execd likes.
+    #[serde(default)]
+    pub output: bool,
     /// Isolated sessions are made by somebody else, and the channel to them is handed over.
     #[serde(default)]
     pub isolator: bool,
@@ -103,6 +107,77 @@ pub struct Counters {
 pub enum CgroupVersion {
     V1,
     V2,
+}
+
+/// How what an entrypoint printed lies in a file: a head, and a ring that holds the last bytes. Each byte lies at its offset,
+/// counted from the first ever, modulo the size of the ring.
+pub mod output {
+    /// Where the ring begins.
+    pub const RING: u64 = 4096;
+    /// The most that a ring holds.
+    pub const LARGEST: u64 = 1 << 20;
+    const MARK: [u8; 8] = *b"printed1";
+
+    /// What the file begins with.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Head {
+        /// How many bytes the ring holds.
+        pub size: u64,
+        /// How many bytes were ever written.
+        pub end: u64,
+    }
+
+    impl Head {
+        pub const BYTES: usize = 24;
+
+        pub fn to_bytes(self) -> [u8; Self::BYTES] {
+            let mut bytes = [0; Self::BYTES];
+            let fields = [MARK, self.size.to_le_bytes(), self.end.to_le_bytes()];
+            bytes.iter_mut().zip(fields.as_flattened()).for_each(|(to, from)| *to = *from);
+            bytes
+        }
+
+        /// The head that these bytes are, if they are one. Whoever wrote them may be hostile.
+        pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Option<Self> {
+            let (fields, _) = bytes.as_chunks::<8>();
+            let [mark, size, end] = *fields else { return None };
+            let (size, end) = (u64::from_le_bytes(size), u64::from_le_bytes(end));
+            (mark == MARK && (1..=LARGEST).contains(&size)).then_some(Self { size, end })
+        }
+
+        /// The parts of the file, each from an offset and so long, in which the last bytes are, in
+        /// order.
+        pub fn parts(self) -> [(u64, u64); 2] {
+            let kept = self.end.min(self.size);
+            let from = (self.end - kept) % self.size;
+            let first = kept.min(self.size - from);
+            [(RING + from, first), (RING, kept - first)]
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_head_is_read_as_it_was_written() {
+            let head = Head { size: 10, end: 25 };
+            assert_eq!(Head::from_bytes(head.to_bytes()), Some(head));
+            assert_eq!(Head::from_bytes([0; Head::BYTES]), None);
+            for size in [0, LARGEST + 1] {
+                assert_eq!(Head::from_bytes(Head { size, end: 1 }.to_bytes()), None);
+            }
+        }
+
+        #[test]
+        fn the_last_bytes_are_found_in_order() {
+            let parts = |end| Head { size: 10, end }.parts();
+            assert_eq!(parts(0), [(RING, 0), (RING, 0)]);
+            assert_eq!(parts(7), [(RING, 7), (RING, 0)]);
+            assert_eq!(parts(25), [(RING + 5, 5), (RING, 5)]);
+            assert_eq!(parts(u64::MAX), [(RING + 5, 5), (RING, 5)]);
+        }
+    }
 }
 
 /// The descriptors that the isolator finds when it starts.

@@ -27,8 +27,8 @@ pub use label::{InvalidLabel, check_labels};
 pub use plan::{Desired, Goal, Step, plan};
 pub use quantity::{Cpu, InvalidQuantity, Memory};
 pub use runtime::{
-    Dialled, Exit, Kept, Network, Observed, ObservedState, Outlets, Pause, PoolStatus, Runtime,
-    RuntimeError, Snapshots, StageTimes, Usage, Used,
+    Dialled, Exit, Kept, Network, Observed, ObservedState, Outlets, Pause, PoolStatus, Printed,
+    Runtime, RuntimeError, Snapshots, StageTimes, Usage, Used,
 };
 pub use spec::{ImageDigest, ImageName, Resources, SandboxSpec, Token};
 pub use state::{Phase, Reason, Status};

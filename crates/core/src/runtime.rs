@@ -83,6 +83,11 @@ pub trait Runtime: Send + Sync + 'static {
         None
     }
 
+    /// The power to show what a sandbox printed without asking anybody in it, if this runtime has it.
+    fn printed(&self) -> Option<&dyn Printed> {
+        None
+    }
+
     /// The power to build images in sandboxes, if this runtime has it.
     fn builds(&self) -> Option<&dyn Builds> {
         None
@@ -153,6 +158,14 @@ pub struct Kept {
 pub trait Usage: Send + Sync {
     /// What a sandbox that is up, running or paused, has used and uses now.
     async fn usage(&self, id: SandboxId) -> Result<Used, RuntimeError>;
+}
+
+/// The power to show what a sandbox printed, whether it is up or over.
+#[async_trait]
+pub trait Printed: Send + Sync {
+    /// The last bytes that its entrypoint printed, at most a mebibyte of them. They are whatever
+    /// programs of the sandbox make of them.
+    async fn printed(&self, id: SandboxId) -> Result<Vec<u8>, RuntimeError>;
 }
 
 /// What a sandbox uses. What is absent, the runtime cannot tell.

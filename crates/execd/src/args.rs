@@ -141,6 +141,7 @@ impl Args {
                 env::inherited(),
                 std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             ),
+            output: None,
             entrypoint: Some(self.entrypoint).filter(|argv| !argv.is_empty()),
             stop_signal: None,
             commands: Settings {

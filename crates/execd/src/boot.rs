@@ -47,6 +47,8 @@ pub struct Start {
     pub(crate) environment: Environment,
     /// The program that execd ends with.
     pub(crate) entrypoint: Option<Vec<String>>,
+    /// Where what it prints is kept, if somebody else is to find it.
+    pub(crate) output: Option<File>,
     /// With one, `SIGTERM` is an order to end with the entrypoint, which gets this signal.
     pub(crate) stop_signal: Option<Signal>,
     pub(crate) commands: Settings,
@@ -207,6 +209,11 @@ impl Descriptors {
             }
             None => Meter::found(),
         };
+        let output = if boot.output {
+            Some(File::from(next("the file for what the entrypoint prints")?))
+        } else {
+            None
+        };
         let isolation = if boot.isolator {
             isolated::Source::Channel(next("the channel to the isolator")?)
         } else if boot.by_descriptor {
@@ -225,6 +232,7 @@ impl Descriptors {
             token: Some(boot.token),
             environment,
             entrypoint: Some(boot.entrypoint).filter(|argv| !argv.is_empty()),
+            output,
             stop_signal: boot
                 .stop_signal
                 .map(|number| process::signal(number).unwrap_or(Signal::TERM)),

@@ -127,6 +127,7 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
         token,
         environment,
         entrypoint,
+        output,
         stop_signal,
         commands,
         meter,
@@ -168,7 +169,7 @@ pub async fn run(instructions: Instructions) -> Result<u8, StartError> {
     let daemon = Arc::new(Daemon {
         token,
         commands: Commands::new(commands),
-        entrypoint: entrypoint.map(Entrypoint::new),
+        entrypoint: entrypoint.map(|argv| Entrypoint::new(argv, output)),
         log: Log::new(log_level, log),
         isolation: Isolation::new(isolation),
         ..bare

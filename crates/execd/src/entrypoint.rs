@@ -1,8 +1,10 @@
 //! The program that the sandbox is for.
 
 mod routes;
+mod times;
 
 use std::{
+    fs::File,
     io::{self, PipeReader, Write, stderr},
     os::fd::AsFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -10,13 +12,17 @@ use std::{
 
 use jiff::Timestamp;
 use osb_api::execd::EntrypointStatus;
-use osb_core::{Clock, SystemClock, agent::IDLE};
+use osb_core::{
+    Clock, SystemClock,
+    agent::{self, IDLE},
+};
 use osb_sys::spawn::Streams;
 use rustix::process::Pid;
 use tokio::net::unix::pipe::Receiver;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use routes::routes;
+use times::Times;
 
 use crate::{
     daemon::Daemon,
@@ -28,13 +34,14 @@ use crate::{
 };
 
 /// How much of what it prints is kept.
-const KEPT: u64 = 1 << 20;
+const KEPT: u64 = agent::output::LARGEST;
 
 /// The entrypoint, what it has printed, and how it fares.
 #[derive(Debug)]
 pub(crate) struct Entrypoint {
     argv: Vec<String>,
     output: Arc<Retained>,
+    times: Arc<Mutex<Times>>,
     started_at: Timestamp,
     ended: Mutex<Option<(Timestamp, Exit)>>,
     /// Nothing that it still writes is waited for.
@@ -73,10 +80,16 @@ impl Failure {
 }
 
 impl Entrypoint {
-    pub(crate) fn new(argv: Vec<String>) -> Self {
+    /// Keeps what it prints in `file`, so that others find it there.
+    pub(crate) fn new(argv: Vec<String>, file: Option<File>) -> Self {
+        let output = match file {
+            Some(file) => Retained::in_file(file),
+            None => Retained::new(KEPT),
+        };
         Self {
             argv,
-            output: Arc::new(Retained::new(KEPT)),
+            output: Arc::new(output),
+            times: Arc::default(),
             started_at: SystemClock.now(),
             ended: Mutex::default(),
             over: CancellationToken::new(),
@@ -111,7 +124,8 @@ impl Entrypoint {
             (nothing()?, io::pipe()?, io::pipe()?);
         let copy = |pipe: PipeReader, outlet| -> io::Result<Copy> {
             let pipe = Receiver::from_owned_fd(pipe.into())?;
-            Ok(Copy { pipe, output: Arc::clone(&self.output), outlet })
+            let (output, times) = (Arc::clone(&self.output), Arc::clone(&self.times));
+            Ok(Copy { pipe, output, times, outlet })
         };
         let copies = [copy(our_stdout, outlets.stdout)?, copy(our_stderr, outlets.stderr)?];
         let starter = Arc::clone(daemon);
@@ -134,6 +148,11 @@ impl Entrypoint {
         self.over.cancel();
     }
 
+    /// Where the output begins that came at this time or later, in milliseconds since 1970.
+    fn since(&self, time: i64) -> u64 {
+        lock(&self.times).since(time, self.output.end())
+    }
+
     fn status(&self) -> EntrypointStatus {
         let ended = *self.ended();
         EntrypointStatus {
@@ -146,14 +165,19 @@ impl Entrypoint {
     }
 
     fn ended(&self) -> MutexGuard<'_, Option<(Timestamp, Exit)>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ended)
     }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One output of the entrypoint and where it goes.
 struct Copy {
     pipe: Receiver,
     output: Arc<Retained>,
+    times: Arc<Mutex<Times>>,
     outlet: Option<Outlet>,
 }
 
@@ -183,6 +207,8 @@ impl Copy {
 
     async fn pass(&self, mut bytes: Vec<u8>, length: usize) {
         bytes.truncate(length);
+        let now = SystemClock.now().as_millisecond();
+        lock(&self.times).note(now, self.output.end());
         let bytes = self.output.write(bytes).await;
         if let Some(outlet) = &self.outlet {
             outlet.write(bytes).await;

@@ -12,6 +12,7 @@ use std::{
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::stream;
+use osb_core::agent::output;
 
 /// What fits in this many bytes stays in memory: most programs say little, and a file for each
 /// of them would cost a descriptor.
@@ -58,6 +59,8 @@ struct Gap {
 struct Ring {
     file: File,
     size: u64,
+    /// Whether somebody else is to find what is in it, by a head.
+    has_head: bool,
 }
 
 /// Some bytes in a row.
@@ -77,6 +80,14 @@ impl Retained {
             state: Mutex::default(),
             ring: OnceLock::new(),
         }
+    }
+
+    /// The same in a file that others read, as [`output`] says.
+    pub(crate) fn in_file(file: File) -> Self {
+        let room = place::largest_file().saturating_sub(output::RING);
+        let ring = Ring { file, size: room.clamp(1, output::LARGEST), has_head: true };
+        let retained = Self::new(ring.size);
+        Self { ring: OnceLock::from(ring), ..retained }
     }
 
     /// How many bytes were ever written: the cursor of what comes next.
@@ -108,7 +119,9 @@ impl Retained {
             let mut state = self.state();
             state.start = state.start.max((from + length).saturating_sub(ring.size));
             drop(state);
-            ring.write(bytes, from)
+            ring.write(bytes, from)?;
+            ring.tell(from + length);
+            Ok(())
         });
         let mut state = self.state();
         state.end = from + length;
@@ -215,7 +228,8 @@ impl Retained {
             return Ok(ring);
         }
         let file = place::unnamed_file().map_err(|_| 0_u64)?;
-        let ring = Ring { file, size: self.limit.min(place::largest_file()) };
+        let size = self.limit.min(place::largest_file());
+        let ring = Ring { file, size, has_head: false };
         let early = self.state().early.clone();
         ring.write(&early, 0)?;
         let ring = self.ring.get_or_init(|| ring);
@@ -247,6 +261,20 @@ impl Gap {
 }
 
 impl Ring {
+    /// Where it begins.
+    fn base(&self) -> u64 {
+        if self.has_head { output::RING } else { 0 }
+    }
+
+    /// Tells those who find the file how many bytes were ever written.
+    fn tell(&self, end: u64) {
+        if self.has_head {
+            let head = output::Head { size: self.size, end };
+            // Where there is no room for it, what was told before is still there.
+            self.file.write_all_at(&head.to_bytes(), 0).ok();
+        }
+    }
+
     /// Writes what fits of the bytes whose first has this offset. The error is how many bytes of
     /// their beginning were kept.
     fn write(&self, bytes: &[u8], from: u64) -> Result<(), u64> {
@@ -257,7 +285,7 @@ impl Ring {
             let place = offset % self.size;
             let room = usize::try_from(self.size - place).unwrap_or(usize::MAX);
             let (now, later) = rest.split_at(rest.len().min(room));
-            self.file.write_all_at(now, place).map_err(|_| offset - from)?;
+            self.file.write_all_at(now, self.base() + place).map_err(|_| offset - from)?;
             offset += now.len() as u64;
             rest = later;
         }
@@ -270,7 +298,7 @@ impl Ring {
             let place = offset % self.size;
             let room = usize::try_from(self.size - place).unwrap_or(usize::MAX);
             let (now, later) = rest.split_at_mut(rest.len().min(room));
-            self.file.read_exact_at(now, place)?;
+            self.file.read_exact_at(now, self.base() + place)?;
             offset += now.len() as u64;
             rest = later;
         }

@@ -9,15 +9,20 @@ mod image;
 mod project;
 
 use std::{
+    ffi::CStr,
+    fs::File,
     io,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::FileExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
 
-use osb_core::Memory;
+use osb_core::{Memory, agent::output::Head};
 use osb_sys::{fs::PathError, mount, quota, rootless::Rights, userns::IdBase};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, mkdirat, openat};
+use rustix::{
+    fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, mkdirat, openat},
+    io::Errno,
+};
 
 use self::image::Images;
 
@@ -29,6 +34,9 @@ const MOST: u64 = 16 << 40;
 const BYTES_PER_FILE: u64 = 16 << 10;
 /// However small the limit is, so many files may be there.
 const FEWEST_FILES: u64 = 4096;
+
+/// In the directory of the overlay's own files: what the entrypoint printed.
+const PRINTED: &CStr = c"work/printed";
 
 /// The sandbox's own files: a directory that holds them in `upper`, and the overlay's in `work`.
 #[derive(Debug)]
@@ -131,6 +139,37 @@ impl Files {
     /// The directory of what the sandbox has written: everything in it is the sandbox's work.
     pub(crate) fn upper(&self) -> io::Result<OwnedFd> {
         Ok(openat(&self.0, c"upper", DIRECTORY, Mode::empty())?)
+    }
+
+    /// Makes the file for what the entrypoint prints. It lies where the sandbox's own files are, so that it
+    /// counts as one of them, and no program of the sandbox sees it there.
+    pub(crate) fn keep_printed(&self) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        Ok(openat(&self.0, PRINTED, flags, Mode::RUSR | Mode::WUSR)?.into())
+    }
+
+    /// What is in that file, oldest first; nothing if there is none.
+    pub(crate) fn printed(&self) -> io::Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match openat(&self.0, PRINTED, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut head = [0; Head::BYTES];
+        match file.read_exact_at(&mut head, 0) {
+            // Nothing was printed yet.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Vec::new()),
+            read => read?,
+        }
+        let head = Head::from_bytes(head).ok_or(io::ErrorKind::InvalidData)?;
+        let mut printed = Vec::new();
+        for (from, length) in head.parts() {
+            let mut part = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+            file.read_exact_at(&mut part, from)?;
+            printed.append(&mut part);
+        }
+        Ok(printed)
     }
 
     /// Whether the sandbox's root was ever put together: the overlay leaves its mark.

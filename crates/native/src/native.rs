@@ -9,6 +9,7 @@ mod memory;
 mod network;
 mod pause;
 mod pool;
+mod printed;
 mod reach;
 mod snapshots;
 mod stages;
@@ -32,8 +33,8 @@ use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use osb_api::SandboxId;
 use osb_core::{
-    Builds, Dialled, Exit, Memory, Network, Observed, ObservedState, Pause, PoolStatus, Runtime,
-    RuntimeError, SandboxSpec, Snapshots, StageTimes, Usage, Volumes,
+    Builds, Dialled, Exit, Memory, Network, Observed, ObservedState, Pause, PoolStatus, Printed,
+    Runtime, RuntimeError, SandboxSpec, Snapshots, StageTimes, Usage, Volumes,
 };
 use osb_image::{Image, ImageError, Images};
 use osb_sys::{
@@ -505,6 +506,10 @@ impl Runtime for Native {
 
     fn usage(&self) -> Option<&dyn Usage> {
         self.has_groups().then_some(self)
+    }
+
+    fn printed(&self) -> Option<&dyn Printed> {
+        Some(self)
     }
 
     fn volumes(&self) -> Option<&dyn Volumes> {

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | `state.json` | the spec, the range of ids, and the control group |
 //! | `upper` | the sandbox's own files |
-//! | `work` | the overlay's own |
+//! | `work` | the overlay's own, and in `work/printed` what the entrypoint printed last |
 //! | `disk.img` | a file system that holds these two instead, if they are limited by it |
 //! | `execd.sock` | where execd listens; nobody inside can see it |
 //! | `exit.json` | how it ended, once it has |
@@ -30,7 +30,7 @@ use std::{
 use osb_api::SandboxId;
 use osb_core::{
     Exit, ImageDigest, Memory, SandboxSpec,
-    agent::{Boot, CgroupVersion, Counters, Sent},
+    agent::{Boot, CgroupVersion, Counters, IDLE, Sent},
 };
 use osb_image::Rootfs;
 use osb_sys::{
@@ -91,6 +91,23 @@ pub(crate) struct Gift {
     pub(crate) channel: OwnedFd,
 }
 
+/// A place that was made.
+#[derive(Debug)]
+pub(crate) struct Settled {
+    own: Files,
+    /// Where execd is to listen.
+    listener: UnixListener,
+    /// Where what the entrypoint prints is kept, if it prints anything.
+    printed: Option<File>,
+}
+
+/// What execd is handed beside its instructions.
+#[derive(Debug, Clone, Copy)]
+struct Handed {
+    counters: bool,
+    printed: bool,
+}
+
 /// When execd learns what its sandbox is for.
 #[derive(Debug)]
 pub(crate) enum Purpose {
@@ -122,13 +139,13 @@ impl Place {
         Self { id, directory: directory.join(id.to_string()), group }
     }
 
-    /// Makes the directory: answers with the sandbox's own files, and where execd is to listen.
+    /// Makes the directory.
     pub(crate) fn settle(
         &self,
         state: &State,
         disks: &Disks,
         when: When,
-    ) -> Result<(Files, UnixListener), PathError> {
+    ) -> Result<Settled, PathError> {
         fs::create_dir(&self.directory, 0o700)?;
         match when {
             When::Now => fs::write_whole(self.directory.join(STATE), &self.text(state)?, 0o600)?,
@@ -141,7 +158,15 @@ impl Place {
         let own = disks.make(&self.directory, state.disk, state.base)?;
         let listener = unix::listen(&self.directory, SOCKET);
         let named = |error| PathError::new("make", self.directory.join(SOCKET), error);
-        Ok((own, listener.map_err(named)?))
+        let listener = listener.map_err(named)?;
+        // Nothing prints nothing; but nobody knows yet what somebody else will ask for.
+        let prints = match when {
+            When::Now => state.spec.entrypoint != IDLE,
+            When::Later => true,
+        };
+        let named = |error| PathError::new("make a file in", &self.directory, error);
+        let printed = prints.then(|| own.keep_printed()).transpose().map_err(named)?;
+        Ok(Settled { own, listener, printed })
     }
 
     /// Makes the control group: answers with its counters, for execd. Until the sandbox has a purpose
@@ -169,18 +194,19 @@ impl Place {
         &self,
         state: &State,
         rootfs: &Rootfs,
-        (own, listener): (Files, UnixListener),
+        Settled { own, listener, printed }: Settled,
         counters: Option<[File; 3]>,
         purpose: Purpose,
     ) -> Result<(Spawn, Vec<OwnedFd>), PathError> {
         let instructions = match purpose {
             Purpose::Known(begins) => {
-                self.file_of(&self.boot(&state.spec, &begins, counters.is_some()))?.into()
+                let handed = Handed { counters: counters.is_some(), printed: printed.is_some() };
+                self.file_of(&self.boot(&state.spec, &begins, handed))?.into()
             }
             Purpose::Later(channel) => channel,
         };
         let mut handed = vec![own.into(), instructions, listener.into()];
-        handed.extend(counters.into_iter().flatten().map(OwnedFd::from));
+        handed.extend(counters.into_iter().flatten().chain(printed).map(OwnedFd::from));
         let spawn = Spawn {
             base: state.base,
             root: RootPlan {
@@ -210,7 +236,8 @@ impl Place {
         Gift { limits: open, blank, channel }: &Gift,
     ) -> Result<(), PathError> {
         open.limit(&limits(&state.spec))?;
-        self.instruct(channel, self.boot(&state.spec, begins, self.group.is_real()))?;
+        let handed = Handed { counters: self.group.is_real(), printed: true };
+        self.instruct(channel, self.boot(&state.spec, begins, handed))?;
         let mut blank: &File = blank;
         let written = blank.write_all(&self.text(state)?);
         written.map_err(|error| PathError::new("write", self.directory.join(STATE), error))?;
@@ -247,19 +274,19 @@ impl Place {
             .map_err(|error| PathError::new("make", self.directory.join(STATE), error.into()))
     }
 
-    /// execd's instructions. `is_counted` says that it is handed its counters.
-    fn boot(&self, spec: &SandboxSpec, begins: &Beginning, is_counted: bool) -> Boot {
+    /// execd's instructions.
+    fn boot(&self, spec: &SandboxSpec, begins: &Beginning, handed: Handed) -> Boot {
         let version = match self.group.version() {
             Version::None => None,
             Version::V1 => Some(CgroupVersion::V1),
             Version::V2 => Some(CgroupVersion::V2),
         };
-        let counters = version.filter(|_| is_counted).map(|version| Counters {
+        let counters = version.filter(|_| handed.counters).map(|version| Counters {
             version,
             cpu: spec.resources.cpu,
             memory: Some(spec.resources.memory.unwrap_or(DEFAULT_MEMORY)),
         });
-        boot(spec, begins, counters)
+        Boot { output: handed.printed, ..boot(spec, begins, counters) }
     }
 
     /// A file with execd's instructions.
@@ -292,6 +319,11 @@ impl Place {
     /// The sandbox's own files, whether or not it is running.
     pub(crate) fn files(&self, disks: &Disks) -> Result<Files, PathError> {
         disks.find(&self.directory)
+    }
+
+    /// What its entrypoint printed last, as far as it was kept.
+    pub(crate) fn printed(&self, disks: &Disks) -> io::Result<Vec<u8>> {
+        self.files(disks).map_err(io::Error::other)?.printed()
     }
 
     /// Whether its root was ever put together.
@@ -333,6 +365,7 @@ fn boot(spec: &SandboxSpec, begins: &Beginning, counters: Option<Counters>) -> B
         stop_signal: Some(begins.stop_signal),
         trust: spec.trusted(),
         counters,
+        output: false,
         isolator: true,
         by_descriptor: false,
     }

@@ -31,6 +31,7 @@ use osb_registry::Login;
 use crate::{
     config::MIN_TIMEOUT,
     error::ApiError,
+    history::History,
     reconcile::Reconciler,
     record::{Purpose, Record},
     store::Store,
@@ -89,7 +90,9 @@ pub(crate) fn admit(
     let trust = looks_into.then(|| reconciler.authority(id)).transpose();
     let trust = trust.map_err(ApiError::internal)?;
     let secure_access = if request.secure_access { Some(token::mint()?) } else { None };
+    let status = Status::starting(now);
     Ok(Record {
+        history: History::beginning(&status),
         desired: Desired {
             spec: SandboxSpec {
                 env,
@@ -103,7 +106,7 @@ pub(crate) fn admit(
             },
             goal: Goal::Running,
             expires_at,
-            status: Status::starting(now),
+            status,
         },
         created_at: now,
         metadata,

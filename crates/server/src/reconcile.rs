@@ -81,6 +81,12 @@ impl Reconciler {
         self.0.runtime.usage().ok_or(None)?.usage(id).await.map_err(Some)
     }
 
+    /// What a sandbox printed last, or why that is not known; without a reason, the runtime never
+    /// knows.
+    pub(crate) async fn printed(&self, id: SandboxId) -> Result<Vec<u8>, Option<RuntimeError>> {
+        self.0.runtime.printed().ok_or(None)?.printed(id).await.map_err(Some)
+    }
+
     /// The volumes that the runtime keeps, if it does. Nobody else writes down which there are.
     pub(crate) fn volumes(&self) -> Option<&dyn Volumes> {
         self.0.runtime.volumes()

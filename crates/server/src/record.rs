@@ -5,9 +5,12 @@ use osb_api::{
     SandboxId, TemplateId,
     lifecycle::{NetworkPolicy, Platform},
 };
-use osb_core::{Desired, Phase, Token};
+use osb_core::{Desired, Phase, Status, Token};
 
-use crate::terms::VaultTerms;
+use crate::{
+    history::{Happening, History},
+    terms::VaultTerms,
+};
 
 /// All that the server knows about one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +37,8 @@ pub(crate) struct Record {
     /// Whether anybody was told that the sandbox exists. One that nobody knows is rolled back.
     pub(crate) announced: bool,
     pub(crate) purpose: Purpose,
+    /// What happened to it.
+    pub(crate) history: History,
     /// Counts what clients asked for, so that its driver tells their changes from its own notes.
     /// Lives in memory only.
     pub(crate) requests: u64,
@@ -68,5 +73,18 @@ impl Record {
 
     pub(crate) fn phase(&self) -> Phase {
         self.desired.status.phase
+    }
+
+    /// Adds to what happened to it. Nobody asks that of a sandbox of the server's own.
+    pub(crate) fn tell(&mut self, at: Timestamp, what: Happening) {
+        if self.is_clients() {
+            self.history.tell(at, what);
+        }
+    }
+
+    /// Takes on a status that the sandbox has from `now` on, and tells of it.
+    pub(crate) fn become_status(&mut self, status: Status, now: Timestamp) {
+        self.tell(now, Happening::status(&status));
+        self.desired.status = status;
     }
 }

@@ -1,6 +1,7 @@
 //! The table of routes. Each file below serves one resource.
 
 mod decisions;
+mod diagnostics;
 mod egress;
 mod endpoints;
 mod images;
@@ -42,6 +43,10 @@ pub(crate) fn router(app: &App) -> Router {
             .route(&at("/sandboxes/{id}/resume"), post(sandboxes::resume))
             .route(&at("/sandboxes/{id}/usage"), get(sandboxes::usage))
             .route(&at("/sandboxes/{id}/egress/log"), get(decisions::log))
+            .route(&at("/sandboxes/{id}/diagnostics/logs"), get(diagnostics::logs))
+            .route(&at("/sandboxes/{id}/diagnostics/events"), get(diagnostics::events))
+            .route(&at("/sandboxes/{id}/diagnostics/inspect"), get(diagnostics::inspect))
+            .route(&at("/sandboxes/{id}/diagnostics/summary"), get(diagnostics::summary))
             .route(&at("/sandboxes/{id}/renew-expiration"), post(sandboxes::renew))
             .route(
                 &at("/sandboxes/{id}/networkpolicy"),

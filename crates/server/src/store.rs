@@ -7,6 +7,7 @@
 //! alone: a sandbox of which nobody was told is written down together with its first change.
 
 mod entity;
+mod history_row;
 mod index;
 mod migrations;
 mod row;
@@ -20,6 +21,7 @@ use std::{
     thread::JoinHandle,
 };
 
+use jiff::Timestamp;
 use osb_api::SandboxId;
 use osb_sys::in_place::in_place;
 use tokio::sync::oneshot;
@@ -29,7 +31,10 @@ use self::{
     entity::{Entity, Key},
     writer::{Desk, Edit, Job, Shown, Writer},
 };
-use crate::{record::Record, snapshot_record::SnapshotRecord, template_record::TemplateRecord};
+use crate::{
+    history::Happening, record::Record, snapshot_record::SnapshotRecord,
+    template_record::TemplateRecord,
+};
 
 /// The store cannot do its work.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -73,6 +78,14 @@ impl<E> From<StoreError> for Unchanged<E> {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
+}
+
+/// What happened to a sandbox, of which something else is the record.
+#[derive(Debug)]
+pub(crate) struct News {
+    pub(crate) sandbox: SandboxId,
+    pub(crate) at: Timestamp,
+    pub(crate) what: Happening,
 }
 
 #[derive(Debug)]
@@ -153,6 +166,16 @@ impl Store {
         id: K,
         change: impl FnOnce(&mut K::Of) -> Result<(), E> + Send + 'static,
     ) -> Result<Arc<K::Of>, Unchanged<E>> {
+        self.update_with(id, change, None).await
+    }
+
+    /// The same, and at the same time tells of it in the history of a sandbox.
+    pub(crate) async fn update_with<K: Key, E: Send + 'static>(
+        &self,
+        id: K,
+        change: impl FnOnce(&mut K::Of) -> Result<(), E> + Send + 'static,
+        news: Option<News>,
+    ) -> Result<Arc<K::Of>, Unchanged<E>> {
         let (verdict, mut said) = oneshot::channel();
         let (done, committed) = oneshot::channel();
         let change = Box::new(move |current: Option<&K::Of>| {
@@ -161,7 +184,8 @@ impl Store {
             verdict.send(answer).ok();
             next
         });
-        self.send(K::Of::job(Edit::Update { id, change, done }))?;
+        let job = K::Of::job(Edit::Update { id, change, done });
+        self.send(with_news(job, news))?;
         committed.await.unwrap_or(Err(StoreError::Closed))?;
         said.try_recv().unwrap_or(Err(Unchanged::Store(StoreError::Closed)))
     }
@@ -184,8 +208,17 @@ impl Store {
 
     /// Deletes the record. Absence is success.
     pub(crate) async fn forget<K: Key>(&self, id: K) -> Result<(), StoreError> {
+        self.forget_with(id, None).await
+    }
+
+    /// The same, and at the same time tells of it in the history of a sandbox.
+    pub(crate) async fn forget_with<K: Key>(
+        &self,
+        id: K,
+        news: Option<News>,
+    ) -> Result<(), StoreError> {
         let (done, committed) = oneshot::channel();
-        self.send(K::Of::job(Edit::Forget { id, done }))?;
+        self.send(with_news(K::Of::job(Edit::Forget { id, done }), news))?;
         committed.await.unwrap_or(Err(StoreError::Closed))
     }
 
@@ -224,6 +257,18 @@ impl Drop for Store {
     }
 }
 
+/// The job, together with that of telling the news. A sandbox that is gone has no history.
+fn with_news(job: Job, news: Option<News>) -> Job {
+    let Some(News { sandbox: id, at, what }) = news else { return job };
+    let change = Box::new(move |current: Option<&Record>| {
+        let mut next = current?.clone();
+        next.tell(at, what);
+        Some(Arc::new(next))
+    });
+    let (done, _nobody_waits) = oneshot::channel();
+    Job::Both(Box::new((job, Record::job(Edit::Update { id, change, done }))))
+}
+
 type Verdict<R, E> = Result<Arc<R>, Unchanged<E>>;
 
 fn decide<R: Entity, E>(
@@ -245,7 +290,6 @@ fn decide<R: Entity, E>(
 mod tests {
     use std::convert::Infallible;
 
-    use jiff::Timestamp;
     use osb_api::SnapshotId;
     use tokio::task::JoinSet;
 

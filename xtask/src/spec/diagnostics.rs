@@ -5,7 +5,7 @@ use super::{
     operation::{Operation, get, one, text},
 };
 
-const STATUSES: &[u16] = &[400, 401, 403, 404, 500, 501];
+const STATUSES: &[u16] = &[400, 401, 403, 404, 500];
 
 pub(crate) fn api() -> Api {
     Api {
@@ -28,11 +28,11 @@ fn operations() -> Vec<Operation> {
     [
         get("getLogs", "/sandboxes/{sandboxId}/diagnostics/logs", "What a sandbox printed")
             .query::<wire::LogsQuery>()
-            .answers(200, "The logs.", one::<wire::Diagnostics>())
+            .answers_or_text(200, "The logs.", one::<wire::Diagnostics>())
             .describe(plain),
         get("getEvents", "/sandboxes/{sandboxId}/diagnostics/events", "What happened to a sandbox")
             .query::<wire::EventsQuery>()
-            .answers(200, "The events.", one::<wire::Diagnostics>())
+            .answers_or_text(200, "The events.", one::<wire::Diagnostics>())
             .describe(plain),
         get("inspect", "/sandboxes/{sandboxId}/diagnostics/inspect", "What a sandbox is made of")
             .answers_as("text/plain", 200, "A description for people.", text())

@@ -166,6 +166,16 @@ impl Operation {
         self.change(|o| o.response(status.to_string(), response))
     }
 
+    /// Succeeds with a JSON body, or with text for those who ask in the old way.
+    pub(crate) fn answers_or_text(mut self, status: u16, text: &str, shape: Shape) -> Self {
+        self.answered.extend(shape.components);
+        let old = ContentBuilder::new().schema(Some(text_schema())).build();
+        let response = response(JSON, text, shape.schema)
+            .content("text/plain", old)
+            .header("Deprecation", header("`true` on plain text.", Type::String));
+        self.change(|o| o.response(status.to_string(), response))
+    }
+
     /// Succeeds with a JSON body, and says in a header where the thing is from now on.
     pub(crate) fn answers_with_location(mut self, status: u16, text: &str, shape: Shape) -> Self {
         self.answered.extend(shape.components);

@@ -9,6 +9,7 @@ mod existence;
 mod life;
 mod network;
 mod pause;
+mod printed;
 mod reach;
 mod snapshots;
 mod trial;
@@ -165,6 +166,9 @@ macro_rules! __each_law {
             pause::pausing_and_resuming_twice_is_doing_it_once
             pause::a_sandbox_that_is_not_there_cannot_be_paused
             pause::a_paused_sandbox_can_be_removed
+            printed::what_an_entrypoint_printed_outlives_it
+            printed::what_a_paused_sandbox_printed_is_shown
+            printed::a_sandbox_that_is_not_there_printed_nothing
             usage::what_is_up_tells_what_it_uses
             usage::a_sandbox_that_is_not_there_uses_nothing
             usage::an_entrypoint_that_takes_all_memory_ends_for_lack_of_it

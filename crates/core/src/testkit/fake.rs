@@ -16,15 +16,15 @@ use osb_api::{SandboxId, SnapshotId, ports};
 
 use super::{Gate, Line, answer_ok, gate::Barrier, line::Hangup, news::News};
 use crate::{
-    Dialled, Exit, ImageName, Network, Observed, ObservedState, Pause, Runtime, RuntimeError,
-    SandboxSpec, Snapshots, Usage, Used, Volumes,
+    Dialled, Exit, ImageName, Network, Observed, ObservedState, Pause, Printed, Runtime,
+    RuntimeError, SandboxSpec, Snapshots, Usage, Used, Volumes,
 };
 
 /// A runtime whose world is this process's memory.
 ///
 /// It keeps the whole contract of [`Runtime`], and tests can make the world misbehave. A sandbox
 /// whose entrypoint is `true`, `false` or `sh -c "exit N"` ends at once, as it would elsewhere, and
-/// so does `tail /dev/zero`, for lack of memory; every other one runs until it is ended. Clones are further runtimes over the same world.
+/// so does `tail /dev/zero`, for lack of memory; one that begins with `echo WORD;` prints that first. Every other one runs until it is ended. Clones are further runtimes over the same world.
 #[derive(Clone)]
 pub struct FakeRuntime {
     world: Arc<World>,
@@ -80,6 +80,7 @@ struct Sandbox {
     spec: Option<SandboxSpec>,
     state: ObservedState,
     oom_kills: u64,
+    printed: Vec<u8>,
     files: Files,
     listeners: HashMap<u16, Listener>,
     hangups: Vec<Hangup>,
@@ -154,6 +155,13 @@ impl FakeRuntime {
     /// Ends a sandbox as if its entrypoint had ended; its files stay.
     pub fn end(&self, id: SandboxId, exit: Exit) {
         self.become_state(id, ObservedState::Exited(exit));
+    }
+
+    /// Has the entrypoint of a sandbox print this, for [`Printed`].
+    pub fn print(&self, id: SandboxId, text: &str) {
+        if let Some(sandbox) = self.state().sandboxes.get_mut(&id) {
+            sandbox.printed.extend_from_slice(text.as_bytes());
+        }
     }
 
     /// Ends a process of a sandbox as the kernel does for lack of memory.
@@ -287,6 +295,12 @@ impl Runtime for FakeRuntime {
         if hungry(&spec.entrypoint) {
             self.run_out_of_memory(spec.id);
         }
+        if let [shell, option, script] = &*spec.entrypoint
+            && (shell.as_str(), option.as_str()) == ("sh", "-c")
+            && let Some(word) = script.strip_prefix("echo ").and_then(|rest| rest.split(';').next())
+        {
+            self.print(spec.id, &format!("{word}\n"));
+        }
         if let Some(exit) = brief(&spec.entrypoint) {
             self.become_state(spec.id, ObservedState::Exited(exit));
         }
@@ -346,6 +360,10 @@ impl Runtime for FakeRuntime {
         Some(self)
     }
 
+    fn printed(&self) -> Option<&dyn Printed> {
+        Some(self)
+    }
+
     fn volumes(&self) -> Option<&dyn Volumes> {
         Some(self)
     }
@@ -371,6 +389,15 @@ impl Usage for FakeRuntime {
             processes: 2,
             disk: limit.map(|_| 4096),
         })
+    }
+}
+
+#[async_trait]
+impl Printed for FakeRuntime {
+    async fn printed(&self, id: SandboxId) -> Result<Vec<u8>, RuntimeError> {
+        let state = self.state();
+        let sandbox = state.sandboxes.get(&id).ok_or(RuntimeError::NotFound(id))?;
+        Ok(sandbox.printed.clone())
     }
 }
 
@@ -402,6 +429,7 @@ impl Sandbox {
             spec,
             state,
             oom_kills: 0,
+            printed: Vec::new(),
             files: Files::new(),
             listeners: HashMap::new(),
             hangups: Vec::new(),
@@ -472,7 +500,8 @@ fn brief(entrypoint: &[String]) -> Option<Exit> {
         ["false" | "/bin/false" | "/usr/bin/false"] => Some(Exit::Code(1)),
         ["tail", "/dev/zero"] => Some(Exit::OutOfMemory),
         ["sh" | "/bin/sh", "-c", script] => {
-            script.strip_prefix("exit ")?.trim().parse().ok().map(Exit::Code)
+            let last = script.rsplit(';').next().unwrap_or_default().trim();
+            last.strip_prefix("exit ")?.trim().parse().ok().map(Exit::Code)
         }
         _ => None,
     }

@@ -12,8 +12,8 @@ use futures_util::StreamExt as _;
 use osb_api::{SandboxId, SnapshotId};
 use osb_core::{
     Dialled, Exit, ImageName, Kept, KeptVolume, Network, Observed, ObservedState, Outlets, Pause,
-    Runtime, RuntimeError, SandboxSpec, Snapshots, Usage, Used, VolumeProblem, VolumeSource,
-    Volumes, testkit::FakeRuntime,
+    Printed, Runtime, RuntimeError, SandboxSpec, Snapshots, Usage, Used, VolumeProblem,
+    VolumeSource, Volumes, testkit::FakeRuntime,
 };
 
 /// A fake that keeps every law but one.
@@ -73,6 +73,9 @@ pub(crate) enum Fault {
     OneAtATime,
     ListsFromMemory,
     ActsFromMemory,
+    PrintsNothing,
+    ForgetsWhatThePausedPrinted,
+    TellsWhatTheAbsentPrinted,
     UsesNothing,
     TellsWhatTheAbsentUse,
     TakesLackForASignal,
@@ -306,6 +309,10 @@ impl Runtime for Broken {
         Some(self)
     }
 
+    fn printed(&self) -> Option<&dyn Printed> {
+        Some(self)
+    }
+
     fn volumes(&self) -> Option<&dyn Volumes> {
         Some(self)
     }
@@ -362,6 +369,22 @@ impl Usage for Broken {
         match power.usage(id).await {
             Ok(_) if self.has(Fault::UsesNothing) => Ok(nothing),
             Err(RuntimeError::NotFound(_)) if self.has(Fault::TellsWhatTheAbsentUse) => Ok(nothing),
+            outcome => outcome,
+        }
+    }
+}
+
+#[async_trait]
+impl Printed for Broken {
+    async fn printed(&self, id: SandboxId) -> Result<Vec<u8>, RuntimeError> {
+        let power = Runtime::printed(&self.inner).expect("invariant: this fake shows it");
+        let is_paused = self.inner.observed(id) == Some(ObservedState::Paused);
+        match power.printed(id).await {
+            Ok(_) if self.has(Fault::PrintsNothing) => Ok(Vec::new()),
+            Ok(_) if self.has(Fault::ForgetsWhatThePausedPrinted) && is_paused => Ok(Vec::new()),
+            Err(RuntimeError::NotFound(_)) if self.has(Fault::TellsWhatTheAbsentPrinted) => {
+                Ok(Vec::new())
+            }
             outcome => outcome,
         }
     }

@@ -18,19 +18,30 @@ async fn status(State(daemon): State<Arc<Daemon>>) -> Result<Response, ApiError>
 }
 
 async fn logs(State(daemon): State<Arc<Daemon>>, uri: Uri) -> Result<Response, ApiError> {
-    let output = &entrypoint(&daemon)?.output;
+    let entrypoint = entrypoint(&daemon)?;
+    let output = &entrypoint.output;
     let parameters = Parameters::of(&uri)?;
-    let cursor = match parameters.one("cursor") {
+    let cursor: u64 = match parameters.one("cursor") {
         None => 0,
         Some(text) => text.parse().map_err(|_| {
             ApiError::invalid(format!("the cursor {text:?} is not a number of bytes"))
         })?,
     };
+    let since: Option<i64> = match parameters.one("since") {
+        None => None,
+        Some(text) => Some(text.parse().map_err(|_| {
+            ApiError::invalid(format!("the time {text:?} is not a number of milliseconds"))
+        })?),
+    };
+    let cursor = cursor.max(since.map_or(0, |since| entrypoint.since(since)));
     let end = output.end();
     let mut response = Response::new(Body::from_stream(Arc::clone(output).stream(cursor, end)));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, TEXT);
     headers.insert(headers::COMMAND_CURSOR, HeaderValue::from(end.max(cursor)));
+    if let Some(since) = since {
+        headers.insert(headers::OUTPUT_SINCE, HeaderValue::from(since));
+    }
     Ok(response)
 }
 

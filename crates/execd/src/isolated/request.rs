@@ -189,6 +189,7 @@ fn boot(
         stop_signal: None,
         trust: None,
         counters: None,
+        output: false,
         isolator: false,
         by_descriptor: true,
     }

@@ -57,7 +57,7 @@ fn the_disk_holds_no_more_than_the_limit() {
 fn a_full_disk_loses_output_and_says_so() {
     let retained = Retained::new(1 << 20);
     let full = File::options().read(true).write(true).open("/dev/full").unwrap();
-    retained.ring.set(Ring { file: full, size: 1 << 20 }).unwrap();
+    retained.ring.set(Ring { file: full, size: 1 << 20, has_head: false }).unwrap();
     retained.append(b"lost");
     retained.append(b" as well");
     assert_eq!(retained.end(), 12);
@@ -137,4 +137,29 @@ proptest! {
         prop_assert_eq!(retained.start(), kept as u64);
         prop_assert_eq!(all(&retained, cursor), &whole[from..]);
     }
+}
+
+#[test]
+fn others_find_the_last_bytes_in_the_file() {
+    let file = tempfile::tempfile().unwrap();
+    let retained = Retained::in_file(file.try_clone().unwrap());
+    let found = || {
+        let mut head = [0; output::Head::BYTES];
+        file.read_exact_at(&mut head, 0).unwrap();
+        let parts = output::Head::from_bytes(head).unwrap().parts();
+        let read = |(from, length): (u64, u64)| {
+            let mut part = vec![0; usize::try_from(length).unwrap()];
+            file.read_exact_at(&mut part, from).unwrap();
+            part
+        };
+        parts.map(read).concat()
+    };
+    retained.append(b"hello");
+    assert_eq!((found(), all(&retained, 0)), (b"hello".to_vec(), b"hello".to_vec()));
+    for byte in 0..=255_u8 {
+        retained.append(&vec![byte; 10_000]);
+    }
+    let last = found();
+    assert_eq!(last.len() as u64, output::LARGEST);
+    assert!(last.ends_with(&[255; 10_000]) && last == all(&retained, 0));
 }

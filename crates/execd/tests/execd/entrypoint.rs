@@ -51,6 +51,21 @@ async fn what_the_entrypoint_prints_is_kept_and_read_by_cursor() {
 }
 
 #[tokio::test]
+async fn what_was_printed_is_found_by_its_age() {
+    let sandbox = Sandbox::start(&["sh", "-c", "echo early; exec sleep 1000"]);
+    while logs(&sandbox, 0).await.1 == 0 {}
+    for (since, shown) in [("0", "early\n"), ("99999999999999", "")] {
+        let path = format!("/entrypoint/logs?since={since}");
+        let answer = sandbox.ask(Method::GET, &path, "").await;
+        assert_eq!(answer.headers()[headers::OUTPUT_SINCE], since);
+        assert_eq!(answer.headers()[headers::COMMAND_CURSOR], "6");
+        assert_eq!(bytes(answer).await, shown);
+    }
+    let wrong = sandbox.ask(Method::GET, "/entrypoint/logs?since=now", "").await;
+    assert_eq!(error(wrong).await.0, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
 async fn an_entrypoint_that_prints_without_end_grows_nothing() {
     let script = "head -c 300000000 /dev/zero; echo end; touch done; exec sleep 1000";
     let sandbox = Sandbox::start(&["sh", "-c", script]);

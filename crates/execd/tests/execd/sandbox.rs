@@ -218,6 +218,7 @@ fn boot(directory: &TempDir, entrypoint: &[&str], counters: Option<Counters>) ->
         stop_signal: None,
         trust: None,
         counters,
+        output: false,
         isolator: false,
         by_descriptor: false,
     }

@@ -8,6 +8,7 @@ use tracing::Instrument;
 
 use super::{Birth, Shared, Sighting, birth::NotCreated, sighting::Busy};
 use crate::{
+    history::{Attempt, Happening},
     record::Record,
     store::{StoreError, Unchanged},
 };
@@ -156,11 +157,21 @@ impl Driver {
     pub(super) async fn note(&self, status: Status) -> StepResult {
         let Status { phase, reason, message, .. } = &status;
         tracing::info!(phase = %phase, reason = reason.as_str(), "{message}");
+        let kills = self.sighting.borrow().kills();
+        let now = self.shared.clock.now();
         self.write(move |record| {
             // The creator is about to see this.
             let is_told = !matches!(status.phase, Phase::Pending | Phase::Stopping);
             record.announced |= is_told && record.is_clients();
-            record.desired.status = status;
+            if kills > record.history.kills() {
+                record.tell(now, Happening::OutOfMemory { kills });
+            }
+            if status.phase == record.phase() && status.since == record.desired.status.since {
+                // It goes on as before, and what happened meanwhile is told.
+                record.desired.status = status;
+            } else {
+                record.become_status(status, now);
+            }
         })
         .await
     }
@@ -274,7 +285,7 @@ impl Driver {
             }
             Err(error) => {
                 tracing::error!(error = %Chain(&error), "the sandbox could not be paused");
-                self.stay(&busy, &error, Goal::Running).await
+                self.stay(&busy, &error, Attempt::Pause, Goal::Running).await
             }
         }
     }
@@ -292,17 +303,25 @@ impl Driver {
             }
             Err(error) => {
                 tracing::error!(error = %Chain(&error), "the sandbox could not be resumed");
-                self.stay(&busy, &error, Goal::Paused).await
+                self.stay(&busy, &error, Attempt::Resume, Goal::Paused).await
             }
         }
     }
 
     /// Gives up a change: what is becomes what is wanted.
-    async fn stay(&self, busy: &Busy, error: &RuntimeError, goal: Goal) -> StepResult {
+    async fn stay(
+        &self,
+        busy: &Busy,
+        error: &RuntimeError,
+        attempt: Attempt,
+        goal: Goal,
+    ) -> StepResult {
         if matches!(error, RuntimeError::NotFound(_)) {
             busy.becomes(None);
         }
+        let (now, message) = (self.shared.clock.now(), error.to_string());
         self.write(move |record| {
+            record.tell(now, Happening::Failed { attempt, message });
             if record.desired.goal != Goal::Removed {
                 record.desired.goal = goal;
             }
@@ -319,7 +338,12 @@ impl Driver {
                 "the sandbox could not be removed; it is tried again"
             );
             self.answer_stillborn();
-            self.write(|record| record.failed_removals += 1).await?;
+            let (now, message) = (self.shared.clock.now(), error.to_string());
+            self.write(move |record| {
+                record.failed_removals += 1;
+                record.tell(now, Happening::Failed { attempt: Attempt::Remove, message });
+            })
+            .await?;
             return Err(Setback::Failed);
         }
         busy.becomes(None);

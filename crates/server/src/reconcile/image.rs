@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use osb_api::SandboxId;
 use osb_core::{Chain, ImageDigest, ImageName, Phase, Reason, Status};
 use osb_image::{Image, ImageError, LayerStage, PullProgress, Pulled, RemoteError};
@@ -15,6 +16,7 @@ use super::{
 };
 use crate::{
     admission,
+    history::Happening,
     library::{self, Pulling, Whereabouts},
     record::Record,
 };
@@ -74,13 +76,13 @@ impl Driver {
         };
         let now = self.shared.clock.now();
         let change = move |record: &mut Record| {
-            let Record { desired, .. } = record;
-            desired.spec.image_digest = digest;
+            let spec = &mut record.desired.spec;
+            spec.image_digest = digest;
             if let Some(own) = own {
-                desired.spec.entrypoint = own;
+                spec.entrypoint = own;
             }
-            if desired.status.reason == Reason::ImagePulling {
-                desired.status = Status::starting(now);
+            if record.desired.status.reason == Reason::ImagePulling {
+                record.become_status(Status::starting(now), now);
             }
         };
         if self.birth.is_some() {
@@ -146,18 +148,25 @@ async fn follow(
                 if message != told {
                     told.clone_from(&message);
                     // A store that is closed belongs to a server that is ending.
-                    shared.store.remark(id, move |record| tell(record, message)).await.ok();
+                    let now = shared.clock.now();
+                    shared.store.remark(id, move |record| tell(record, message, now)).await.ok();
                 }
             }
         }
     }
 }
 
-fn tell(record: &mut Record, message: String) {
+fn tell(record: &mut Record, message: String, now: Timestamp) {
     let status = &mut record.desired.status;
-    if status.phase == Phase::Pending {
-        status.reason = Reason::ImagePulling;
-        status.message = message;
+    if status.phase != Phase::Pending {
+        return;
+    }
+    let is_news = status.reason != Reason::ImagePulling;
+    status.reason = Reason::ImagePulling;
+    status.message = message;
+    if is_news {
+        let what = Happening::status(status);
+        record.tell(now, what);
     }
 }
 

@@ -18,6 +18,7 @@ use osb_egress::{
 use super::{Reconciler, Shared};
 use crate::{
     audit::Auditor,
+    history::Happening,
     record::{Purpose, Record},
     store::{StoreError, Unchanged},
 };
@@ -185,7 +186,15 @@ impl Reconciler {
                 return Ok(None);
             };
             let CheckedPolicy { wire, compiled } = next;
+            let now = shared.clock.now();
             let changed = shared.store.update(id, move |record: &mut Record| {
+                record.tell(
+                    now,
+                    Happening::PolicyChanged {
+                        default: wire.default_action.unwrap_or(NetworkAction::Deny),
+                        rules: wire.egress.len(),
+                    },
+                );
                 record.policy = Some(wire);
                 Ok(())
             });

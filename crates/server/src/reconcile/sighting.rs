@@ -31,6 +31,11 @@ impl Sighting {
         self.state.clone().map(|state| Observed { id, state, oom_kills })
     }
 
+    /// How many of its processes were ended for lack of memory.
+    pub(super) fn kills(&self) -> u64 {
+        self.oom_kills
+    }
+
     /// Takes news from the runtime. What has ended stays ended, and what is up does not start
     /// again: such news is older than what we know.
     fn hear(&mut self, news: &Observed) -> bool {

@@ -8,8 +8,9 @@ use tokio::sync::oneshot;
 
 use super::{Reconciler, Shared, start::StartupError};
 use crate::{
+    history::Happening,
     snapshot_record::{SnapshotRecord, SnapshotState},
-    store::{StoreError, Unchanged},
+    store::{News, StoreError, Unchanged},
 };
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
@@ -107,10 +108,14 @@ async fn take(shared: Arc<Shared>, id: SnapshotId, reply: oneshot::Sender<Taken>
             }
             return;
         }
-        Err(error) => match shared.store.forget(id).await {
-            Ok(()) => Err(NotKept::Runtime(error)),
-            Err(error) => Err(NotKept::Store(error)),
-        },
+        Err(error) => {
+            let why = format!("the snapshot could not be taken: {error}");
+            let news = news(&shared, &record, Happening::SnapshotFailed { id, message: why });
+            match shared.store.forget_with(id, Some(news)).await {
+                Ok(()) => Err(NotKept::Runtime(error)),
+                Err(error) => Err(NotKept::Store(error)),
+            }
+        }
     };
     // Who went away finds the snapshot in the list.
     reply.send(answer).ok();
@@ -164,7 +169,8 @@ async fn ready(
     kept: Kept,
     reason: &'static str,
 ) -> Result<Arc<SnapshotRecord>, StoreError> {
-    change(shared, kept.id, move |record, now| {
+    let what = Happening::SnapshotTaken { id: kept.id, bytes: kept.bytes };
+    change(shared, kept.id, what, move |record, now| {
         record.bytes = Some(kept.bytes);
         record.become_state(SnapshotState::Ready, reason, "the files are kept", now);
     })
@@ -178,22 +184,31 @@ async fn failed(
     why: &str,
 ) -> Result<Arc<SnapshotRecord>, StoreError> {
     let why = why.to_owned();
-    change(shared, id, move |record, now| {
+    let what = Happening::SnapshotFailed { id, message: why.clone() };
+    change(shared, id, what, move |record, now| {
         record.become_state(SnapshotState::Failed, reason, &why, now);
     })
     .await
 }
 
+/// What became of a snapshot, for the history of its sandbox.
+fn news(shared: &Shared, record: &SnapshotRecord, what: Happening) -> News {
+    News { sandbox: record.sandbox, at: shared.clock.now(), what }
+}
+
 async fn change(
     shared: &Shared,
     id: SnapshotId,
+    what: Happening,
     change: impl FnOnce(&mut SnapshotRecord, jiff::Timestamp) + Send + 'static,
 ) -> Result<Arc<SnapshotRecord>, StoreError> {
     let now = shared.clock.now();
-    let changed = shared.store.update(id, move |record: &mut SnapshotRecord| {
+    let news = shared.store.snapshots().get(id).map(|record| news(shared, &record, what));
+    let change = move |record: &mut SnapshotRecord| {
         change(record, now);
         Ok::<(), std::convert::Infallible>(())
-    });
+    };
+    let changed = shared.store.update_with(id, change, news);
     match changed.await {
         Ok(record) => Ok(record),
         Err(Unchanged::Missing) => Err(StoreError::Closed),

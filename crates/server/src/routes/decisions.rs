@@ -129,7 +129,7 @@ fn reason(ruling: &Ruling) -> wire::DecisionReason {
     }
 }
 
-fn kind(guarded: Guarded) -> &'static str {
+pub(super) fn kind(guarded: Guarded) -> &'static str {
     match guarded {
         Guarded::Host => "host",
         Guarded::Metadata => "metadata",

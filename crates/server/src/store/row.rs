@@ -7,8 +7,11 @@ use osb_api::SandboxId;
 use osb_core::{Desired, Goal, Token};
 use rusqlite::{Connection, Row, Transaction, params};
 
-use super::StoreError;
-use crate::record::{Purpose, Record};
+use super::{StoreError, history_row};
+use crate::{
+    history::History,
+    record::{Purpose, Record},
+};
 
 pub(super) fn load(connection: &Connection) -> Result<Vec<Record>, StoreError> {
     let failed = |source| StoreError::Read(Arc::new(source));
@@ -20,14 +23,20 @@ pub(super) fn load(connection: &Connection) -> Result<Vec<Record>, StoreError> {
              FROM sandboxes",
         )
         .map_err(failed)?;
+    let mut histories = history_row::load(connection)?;
     let mut rows = statement.query([]).map_err(failed)?;
     let mut records = Vec::new();
     while let Some(row) = rows.next().map_err(failed)? {
-        records.push(read(row).map_err(|source| StoreError::Unreadable {
+        let mut record = read(row).map_err(|source| StoreError::Unreadable {
             what: "sandbox",
             id: row.get(0).unwrap_or_default(),
             source: Arc::from(source),
-        })?);
+        })?;
+        // One that was made before histories were kept has none.
+        record.history = histories
+            .remove(&record.id())
+            .unwrap_or_else(|| History::beginning(&record.desired.status));
+        records.push(record);
     }
     Ok(records)
 }
@@ -66,6 +75,7 @@ fn read(row: &Row<'_>) -> Result<Record, Box<dyn Error + Send + Sync>> {
             .unwrap_or_default(),
         template: row.get::<_, Option<String>>(15)?.map(|id| id.parse()).transpose()?,
         purpose: Purpose::default(),
+        history: History::default(),
         requests: 0,
         failed_removals: 0,
     })
@@ -110,6 +120,7 @@ pub(super) fn write(
 }
 
 pub(super) fn delete(transaction: &Transaction<'_>, id: SandboxId) -> rusqlite::Result<()> {
+    history_row::delete(transaction, id)?;
     transaction
         .prepare_cached("DELETE FROM sandboxes WHERE id = ?1")?
         .execute(params![id.to_string()])

@@ -11,10 +11,11 @@ use std::{
     time::Duration,
 };
 
+use osb_api::SandboxId;
 use rusqlite::{Connection, Transaction};
 use tokio::sync::oneshot;
 
-use super::{Entity, Index, StoreError, migrations, row, snapshot_row, template_row};
+use super::{Entity, Index, StoreError, history_row, migrations, row, snapshot_row, template_row};
 use crate::{record::Record, snapshot_record::SnapshotRecord, template_record::TemplateRecord};
 
 /// How many jobs share one commit at most.
@@ -34,6 +35,8 @@ pub(crate) enum Job {
     Sandbox(Edit<Record>),
     Snapshot(Edit<SnapshotRecord>),
     Template(Edit<TemplateRecord>),
+    /// Both, or neither.
+    Both(Box<(Job, Job)>),
     /// Something was written by somebody else than the thread.
     Behind,
     Close,
@@ -53,6 +56,8 @@ pub(crate) enum Edit<E: Entity> {
 pub(super) struct Writer {
     connection: Connection,
     shown: Shown,
+    /// The entry of each sandbox's history that was written last.
+    told: HashMap<SandboxId, u64>,
     /// How many commits are in the log since it was merged.
     unmerged: u32,
 }
@@ -87,6 +92,7 @@ impl Writer {
             ))
             .map_err(failed)?;
         migrations::migrate(&mut connection)?;
+        let told = history_row::newest(&connection)?;
         for record in row::load(&connection)? {
             shown.sandboxes.put(Arc::new(record));
         }
@@ -97,7 +103,7 @@ impl Writer {
             shown.templates.put(Arc::new(record));
         }
         begin_log(&connection).map_err(failed)?;
-        Ok(Self { connection, shown, unmerged: 0 })
+        Ok(Self { connection, shown, told, unmerged: 0 })
     }
 
     /// The thread that makes the changes which others could not make at once, until it is told to
@@ -175,6 +181,10 @@ impl Writer {
     /// Adds a job to the batch. Whether there may be further ones.
     fn take(&self, job: Job, batch: &mut Batch) -> bool {
         let done = match job {
+            Job::Both(both) => {
+                let (first, second) = *both;
+                return self.take(first, batch) && self.take(second, batch);
+            }
             Job::Sandbox(edit) => batch.changes.sandboxes.take(edit, &self.shown.sandboxes),
             Job::Snapshot(edit) => batch.changes.snapshots.take(edit, &self.shown.snapshots),
             Job::Template(edit) => batch.changes.templates.take(edit, &self.shown.templates),
@@ -190,13 +200,19 @@ impl Writer {
             return Ok(());
         }
         self.unmerged = self.unmerged.saturating_add(1);
-        write_all(&mut self.connection, &changes).map_err(|source| {
+        write_all(&mut self.connection, &changes, &self.told).map_err(|source| {
             StoreError::Write(match source.downcast() {
                 Ok(source) => Arc::from(source),
                 Err(source) => Arc::new(rusqlite::Error::ToSqlConversionFailure(source)),
             })
         })?;
         let Changes { sandboxes, snapshots, templates } = changes;
+        for (id, record) in &sandboxes.0 {
+            match record {
+                Some(record) => self.told.insert(*id, record.history.newest()),
+                None => self.told.remove(id),
+            };
+        }
         sandboxes.show(&self.shown.sandboxes);
         snapshots.show(&self.shown.snapshots);
         templates.show(&self.shown.templates);
@@ -304,10 +320,22 @@ impl<E: Entity> Changed<E> {
 
 type Written = Result<(), Box<dyn Error + Send + Sync>>;
 
-fn write_all(connection: &mut Connection, changes: &Changes) -> Written {
+fn write_all(
+    connection: &mut Connection,
+    changes: &Changes,
+    told: &HashMap<SandboxId, u64>,
+) -> Written {
     let Changes { sandboxes, snapshots, templates } = changes;
     let transaction = connection.transaction()?;
-    write_changes(&transaction, sandboxes, row::write, row::delete)?;
+    let write_sandbox = |transaction: &Transaction<'_>, record: &Record| {
+        row::write(transaction, record)?;
+        if !record.is_clients() {
+            return Ok(());
+        }
+        let told = told.get(&record.id()).copied().unwrap_or(0);
+        history_row::write(transaction, record.id(), &record.history, told)
+    };
+    write_changes(&transaction, sandboxes, write_sandbox, row::delete)?;
     write_changes(&transaction, snapshots, snapshot_row::write, snapshot_row::delete)?;
     write_changes(&transaction, templates, template_row::write, template_row::delete)?;
     transaction.commit()?;

@@ -3,6 +3,7 @@
 #![expect(clippy::indexing_slicing, reason = "a key that an answer lacks should fail the test")]
 
 mod builds;
+mod diagnostics;
 mod edges;
 mod endpoints;
 mod harness;

@@ -12,6 +12,7 @@ use crate::{
     app::App,
     error::ApiError,
     extract::{Id, Json},
+    history::Happening,
     view,
 };
 
@@ -29,6 +30,7 @@ pub(crate) async fn metadata(
     }
     let set = patch.iter().filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
     check_labels(&set.collect())?;
+    let now = app.clock.now();
     let changed = app.store.update(id, move |record| {
         for (key, value) in patch {
             match value {
@@ -36,7 +38,11 @@ pub(crate) async fn metadata(
                 None => record.metadata.remove(&key),
             };
         }
-        if record.metadata.len() > MAX_LABELS { Err(too_many_labels()) } else { Ok(()) }
+        if record.metadata.len() > MAX_LABELS {
+            return Err(too_many_labels());
+        }
+        record.tell(now, Happening::MetadataChanged { labels: record.metadata.len() });
+        Ok(())
     });
     let record = changed.await.map_err(|unchanged| unchanged.answer(id))?;
     Ok(JsonBody(view::sandbox(&record)))
@@ -66,6 +72,7 @@ pub(crate) async fn renew(
         }
         Some(_) => {
             record.desired.expires_at = Some(expires_at);
+            record.tell(now, Happening::Renewed { until: expires_at });
             record.requests += 1;
             Ok(())
         }
