@@ -7,8 +7,17 @@ use osb_gateway::Gateway;
 use osb_image::Remote;
 
 use crate::{
-    admission::Limits, audit::Auditor, builds::Builds, config::PublicHost, error::ApiError,
-    key::ApiKey, reconcile::Reconciler, record::Record, store::Store, templates::Templates,
+    admission::Limits,
+    audit::Auditor,
+    builds::Builds,
+    config::PublicHost,
+    error::ApiError,
+    ingress::{GatewayDomain, Signer},
+    key::ApiKey,
+    reconcile::Reconciler,
+    record::Record,
+    store::Store,
+    templates::Templates,
 };
 
 /// What every handler may use. No runtime: handlers write what should be and wait.
@@ -36,6 +45,10 @@ pub(crate) struct Parts {
     /// How long a request waits for what it asked for.
     pub(crate) patience: Duration,
     pub(crate) public_host: Option<PublicHost>,
+    /// Below which hosts are ports of sandboxes, if any are.
+    pub(crate) gateway_domain: Option<GatewayDomain>,
+    /// Signs addresses of ports.
+    pub(crate) signer: Signer,
     /// Where the server listens, for clients that do not say whom they ask.
     pub(crate) local_host: String,
 }

@@ -34,11 +34,7 @@ pub(crate) async fn require_key(
             ));
         }
     }
-    if app.key.is_none() && !is_local(request.headers()) {
-        return Err(ApiError::invalid(
-            "without a key the server answers to localhost only: ask for it by that name",
-        ));
-    }
+    check_local(&app, request.headers())?;
     if app.key.is_none()
         && !place::is_open(request.uri().path())
         && is_from_a_page(request.headers())
@@ -48,6 +44,16 @@ pub(crate) async fn require_key(
         ));
     }
     Ok(next.run(request).await)
+}
+
+/// Without a key, refuses whoever asked for another machine.
+pub(crate) fn check_local(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
+    if app.key.is_some() || is_local(headers) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(
+        "without a key the server answers to localhost only: ask for it by that name",
+    ))
 }
 
 /// Whether a browser sent this on behalf of a page. What sandboxes serve through the proxy has this

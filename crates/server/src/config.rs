@@ -13,7 +13,7 @@ use osb_sys::fs::{self, PathError};
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use crate::key;
+use crate::{ingress::GatewayDomain, key};
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const DEFAULT_DATA_DIR: &str = "/var/lib/opensandbox";
@@ -35,6 +35,9 @@ pub struct RawConfig {
     /// `host[:port][/path]` under which clients reach the server, if not the one they asked for.
     /// Since 0.1.
     pub public_host: Option<String>,
+    /// `domain[:port]` whose hosts are ports of sandboxes: `{port}-{id}.<domain>`; there are no such
+    /// hosts if absent. Since 0.1.
+    pub gateway_domain: Option<String>,
     /// The longest life of a sandbox that a client may ask for; a day if absent. Since 0.1.
     pub max_sandbox_timeout_seconds: Option<u64>,
     /// The largest body that the lifecycle routes read; 1 MiB if absent. Since 0.1.
@@ -72,6 +75,7 @@ pub struct Config {
     pub listen: SocketAddr,
     pub data_dir: PathBuf,
     pub public_host: Option<PublicHost>,
+    pub gateway_domain: Option<GatewayDomain>,
     pub max_sandbox_timeout_seconds: u64,
     pub max_body_bytes: usize,
     pub key: KeyConfig,
@@ -148,13 +152,19 @@ impl Config {
         if let KeyConfig::Environment(secret) | KeyConfig::File(secret) = &key {
             key::check(secret).map_err(ConfigError::Invalid)?;
         }
+        let public_host = raw.public_host.as_deref().map(PublicHost::parse).transpose()?;
+        let gateway_domain = raw.gateway_domain.as_deref().map(GatewayDomain::parse).transpose()?;
+        if let (Some(domain), Some(public)) = (&gateway_domain, &public_host) {
+            domain.check_public(public.as_str())?;
+        }
         Ok(Self {
             listen,
             data_dir: overrides
                 .data_dir
                 .or(raw.data_dir)
                 .unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
-            public_host: raw.public_host.as_deref().map(PublicHost::parse).transpose()?,
+            public_host,
+            gateway_domain,
             max_sandbox_timeout_seconds,
             max_body_bytes: raw.max_body_bytes.unwrap_or(DEFAULT_MAX_BODY),
             key,
@@ -220,7 +230,7 @@ mod tests {
     fn every_setting_can_be_written() {
         let config = parse(
             "listen = '0.0.0.0:80'\ndata-dir = '/x'\npublic-host = 'https://a.b:1/c/'\n\
-             max-sandbox-timeout-seconds = 60\nmax-body-bytes = 5\napi-key = 'secret-key'\n",
+             gateway-domain = 'd.a.b'\nmax-sandbox-timeout-seconds = 60\nmax-body-bytes = 5\napi-key = 'secret-key'\n",
         )
         .expect("settings");
         assert_eq!(config.public_host, Some(PublicHost("a.b:1/c".to_owned())));
@@ -235,6 +245,8 @@ mod tests {
             "max-sandbox-timeout-seconds = 59",
             "public-host = 'user@host'",
             "public-host = 'a b'",
+            "gateway-domain = '*.a.b'",
+            "gateway-domain = 'a.b'\npublic-host = 'c.a.b'",
             "api-key = ''",
             "api-key = 'a'\napi-key-file = '/x'",
         ] {

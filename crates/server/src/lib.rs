@@ -18,6 +18,7 @@ mod cors;
 mod error;
 mod execd;
 mod extract;
+mod ingress;
 mod key;
 mod library;
 mod page;

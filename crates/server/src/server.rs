@@ -25,6 +25,7 @@ use crate::{
     builds::Builds,
     config::Config,
     connections,
+    ingress::Signer,
     key::{self, ApiKeySource},
     library::Library,
     reconcile::{Outbound, Reconciler, StartupError},
@@ -105,6 +106,7 @@ impl Server {
         fs::create_private_dir_all(&config.data_dir)?;
         let lock = lock(&config.data_dir)?;
         let (key, key_source) = key::resolve(&config.key, &config.data_dir)?;
+        let signer = Signer::open(&config.data_dir)?;
         let store = Arc::new(Store::open(&config.data_dir.join(DATABASE))?);
         let gateway = Gateway::new(Arc::clone(&runtime));
         let root = Some(vaults::root(&config.data_dir)?);
@@ -144,6 +146,8 @@ impl Server {
             max_body_bytes: config.max_body_bytes,
             patience: config.patience,
             public_host: config.public_host,
+            gateway_domain: config.gateway_domain,
+            signer,
             local_host: address.to_string(),
         });
         templates::recover(&app);

@@ -7,6 +7,7 @@ mod edges;
 mod endpoints;
 mod harness;
 mod images;
+mod ingress;
 mod life;
 mod list;
 mod outcomes;
