@@ -42,6 +42,8 @@ pub(crate) struct Parts {
     /// What bindings must say.
     pub(crate) scope: Scope,
     pub(crate) max_body_bytes: usize,
+    /// How much time lies at least between two requests that put an expiry off.
+    pub(crate) renew_interval: Duration,
     /// How long a request waits for what it asked for.
     pub(crate) patience: Duration,
     pub(crate) public_host: Option<PublicHost>,

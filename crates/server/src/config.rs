@@ -18,6 +18,7 @@ use crate::{ingress::GatewayDomain, key};
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const DEFAULT_DATA_DIR: &str = "/var/lib/opensandbox";
 const DEFAULT_MAX_TIMEOUT: u64 = 86_400;
+const DEFAULT_RENEW_INTERVAL: u32 = 60;
 const DEFAULT_MAX_BODY: usize = 1 << 20;
 /// Published clients give up after 30 seconds; until then they should have an answer.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -40,6 +41,9 @@ pub struct RawConfig {
     pub gateway_domain: Option<String>,
     /// The longest life of a sandbox that a client may ask for; a day if absent. Since 0.1.
     pub max_sandbox_timeout_seconds: Option<u64>,
+    /// How many seconds lie at least between two requests that put an expiry off, 1 to 3600; 60 if
+    /// absent. Since 0.1.
+    pub renew_interval_seconds: Option<u32>,
     /// The largest body that the lifecycle routes read; 1 MiB if absent. Since 0.1.
     pub max_body_bytes: Option<usize>,
     /// The key that clients must send. Since 0.1.
@@ -77,6 +81,8 @@ pub struct Config {
     pub public_host: Option<PublicHost>,
     pub gateway_domain: Option<GatewayDomain>,
     pub max_sandbox_timeout_seconds: u64,
+    /// How much time lies at least between two requests that put an expiry off.
+    pub renew_interval: Duration,
     pub max_body_bytes: usize,
     pub key: KeyConfig,
     /// What sandboxes may reach: the table `[egress]` of the configuration file.
@@ -135,6 +141,11 @@ impl Config {
                 "max-sandbox-timeout-seconds must be {MIN_TIMEOUT} at least"
             )));
         }
+        let renew_interval = raw.renew_interval_seconds.unwrap_or(DEFAULT_RENEW_INTERVAL);
+        if !(1..=3600).contains(&renew_interval) {
+            let rule = "renew-interval-seconds must be 1 to 3600";
+            return Err(ConfigError::Invalid(rule.to_owned()));
+        }
         let key = match (overrides.auth, overrides.api_key, raw.api_key, raw.api_key_file) {
             (AuthMode::Off, ..) => KeyConfig::Off,
             (AuthMode::Key, Some(key), ..) => KeyConfig::Environment(key),
@@ -166,6 +177,7 @@ impl Config {
             public_host,
             gateway_domain,
             max_sandbox_timeout_seconds,
+            renew_interval: Duration::from_secs(renew_interval.into()),
             max_body_bytes: raw.max_body_bytes.unwrap_or(DEFAULT_MAX_BODY),
             key,
             egress: Operator::default(),
@@ -243,6 +255,7 @@ mod tests {
         for text in [
             "lissten = '127.0.0.1:1'",
             "max-sandbox-timeout-seconds = 59",
+            "renew-interval-seconds = 0",
             "public-host = 'user@host'",
             "public-host = 'a b'",
             "gateway-domain = '*.a.b'",

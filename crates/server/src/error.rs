@@ -148,6 +148,15 @@ impl ApiError {
         )
     }
 
+    /// A sandbox that sleeps does not wake in time.
+    pub(crate) fn wakes_too_slowly() -> Self {
+        let message = "the sandbox was paused because nobody used it, and is still being resumed";
+        Self {
+            retry_after_seconds: Some(1),
+            ..Self::new(StatusCode::GATEWAY_TIMEOUT, codes::BACKEND_TIMEOUT, message)
+        }
+    }
+
     pub(crate) fn no_route() -> Self {
         Self::new(StatusCode::NOT_FOUND, codes::NOT_FOUND, "no route has this path")
     }

@@ -36,6 +36,7 @@ mod templates;
 mod terms;
 mod token;
 mod unwanted;
+mod uses;
 mod vaults;
 mod view;
 

@@ -1,5 +1,6 @@
 //! The table of routes. Each file below serves one resource.
 
+mod access;
 mod decisions;
 mod egress;
 mod endpoints;

@@ -126,7 +126,8 @@ impl Server {
         let steps = builds.as_ref().map(|builds| builds.steps.clone());
         let library = images.clone().map(|remote| Arc::new(Library::new(remote, steps)));
         let (theirs, time) = (Arc::clone(&store), Arc::clone(&clock));
-        let reconciler = Reconciler::start(runtime, theirs, time, outbound, library)
+        let execd = gateway.clone();
+        let reconciler = Reconciler::start(runtime, theirs, time, outbound, library, execd)
             .await
             .map_err(StartError::Sandboxes)?;
         let driving = reconciler.stop_on_drop();
@@ -144,6 +145,7 @@ impl Server {
             transport,
             scope,
             max_body_bytes: config.max_body_bytes,
+            renew_interval: config.renew_interval,
             patience: config.patience,
             public_host: config.public_host,
             gateway_domain: config.gateway_domain,

@@ -9,10 +9,10 @@ use axum::{
 use http::HeaderMap;
 use osb_api::{codes, headers, ports};
 use osb_core::Phase;
-use osb_gateway::Route;
+use osb_gateway::{Held, Route};
 use subtle::ConstantTimeEq;
 
-use super::egress;
+use super::{access, egress};
 use crate::{
     app::App,
     error::ApiError,
@@ -41,7 +41,7 @@ pub(crate) async fn reach(
     app: &App,
     to: &Destination,
     prefix: usize,
-    request: Request,
+    mut request: Request,
 ) -> Result<Response, ApiError> {
     let whole = request.uri().path_and_query().map_or("", |whole| whole.as_str()).to_owned();
     let (prefix, rest) = whole.split_at_checked(prefix).ok_or_else(ApiError::no_route)?;
@@ -50,11 +50,16 @@ pub(crate) async fn reach(
     if to.signature.is_none() {
         check_access(&record, request.headers())?;
     }
+    access::renew(app, &record, request.headers());
     if to.port == ports::EGRESS {
         let below = rest.split('?').next().unwrap_or_default();
         return egress::serve(app, &record, request, below).await;
     }
+    let (record, used) = access::begin(app, record).await?;
     check_up(&record)?;
+    if let Some(used) = used {
+        request.extensions_mut().insert(Held::new(used));
+    }
 
     let rooted = if rest.is_empty() || rest.starts_with('?') { &format!("/{rest}") } else { rest };
     let route = Route { sandbox: to.id, port: to.port, rest: rooted, prefix };

@@ -13,6 +13,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0005_vault_terms.sql"),
     include_str!("../../migrations/0006_image_digests.sql"),
     include_str!("../../migrations/0007_templates.sql"),
+    include_str!("../../migrations/0008_access.sql"),
 ];
 
 /// Brings the schema up to date.
