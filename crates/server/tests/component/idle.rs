@@ -69,10 +69,10 @@ async fn pass(server: &TestServer, id: &str, seconds: u64) {
 }
 
 async fn nudge(server: &TestServer, id: &str) {
-    let patch = json!({"nudge": seconds_now(server)});
+    let label = json!({"nudge": seconds_now(server)});
     let path = format!("/v1/sandboxes/{id}/metadata");
     // One that is gone needs no nudge.
-    let answer = server.call(Method::PATCH, &path, Some(patch)).await;
+    let answer = server.call(Method::PATCH, &path, Some(label)).await;
     assert!(matches!(answer.status, 200 | 404), "{answer:?}");
 }
 
@@ -274,7 +274,7 @@ async fn use_puts_the_expiry_off_once_in_an_interval() {
     wait_for("the next one", async || expiry(&server, &id).await == "2026-01-01T00:11:00Z").await;
 
     let world = server.stop().await;
-    world.clock.advance(Duration::from_secs(60));
+    world.clock.advance(Duration::from_mins(1));
     let server = world.serve().await;
     assert_eq!(expiry(&server, &id).await, "2026-01-01T00:11:00Z", "it is written down");
     assert_eq!(call(&server, &id).await.status, 200);

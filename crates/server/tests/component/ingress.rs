@@ -102,7 +102,7 @@ async fn a_signed_address_opens_one_port_until_its_moment() {
         let answer = ask(&server, &server.address, &wrong).await;
         answer.refusal(401, "ENDPOINT::SIGNATURE_INVALID");
     }
-    server.world.clock.advance(Duration::from_secs(60));
+    server.world.clock.advance(Duration::from_mins(1));
     assert_eq!(ask(&server, &server.address, &path).await.status, 200, "until then");
     server.world.clock.advance(Duration::from_secs(1));
     let late = ask(&server, &server.address, &path).await;
