@@ -33,6 +33,10 @@ pub mod codes {
         INVALID_API_KEY = "INVALID_API_KEY",
         /// The sandbox asks for its own token and the request lacks it.
         MISSING_OR_INVALID_SECURE_ACCESS = "MISSING_OR_INVALID_SECURE_ACCESS",
+        /// The address was signed for a time that is over.
+        SIGNATURE_EXPIRED = "ENDPOINT::SIGNATURE_EXPIRED",
+        /// The address was signed for something else, or by nobody here.
+        SIGNATURE_INVALID = "ENDPOINT::SIGNATURE_INVALID",
         /// No route has this path.
         NOT_FOUND = "GENERAL::NOT_FOUND",
         /// The path exists, but not with this method.

@@ -27,7 +27,7 @@ pub use isolated::{
     IsolatedProfile, IsolatedRun, IsolatedRunStarted, IsolatedSession, IsolatedStatus,
     IsolatedWorkspace, RunIsolated, UidMode, WorkspaceMode,
 };
-pub use metrics::Metrics;
+pub use metrics::{Metrics, Work};
 pub use mode::{InvalidMode, Mode};
 pub use pty::{
     CreatePty, PtyClientFrame, PtyCreated, PtyMode, PtyServerFrame, PtySignal, PtyStatus, channels,

@@ -56,6 +56,27 @@ id! {
     /// Names a sandbox.
     SandboxId
 }
+
+/// Where an id of ours says that it is random: its version and its variant, which never change.
+const VERSION: u128 = 0x4 << 76;
+const VARIANT: u128 = 0b10 << 62;
+const LOW: u128 = (1 << 62) - 1;
+const MIDDLE: u128 = (1 << 12) - 1;
+
+impl SandboxId {
+    /// The 122 bits in which ids of ours differ, for places where 36 characters are too many.
+    pub fn bits(self) -> u128 {
+        let all = self.0.as_u128();
+        (all >> 80) << 74 | (all >> 64 & MIDDLE) << 62 | all & LOW
+    }
+
+    /// The id with these bits, of which there are no more than 122.
+    pub fn from_bits(bits: u128) -> Option<Self> {
+        let (high, middle) = (bits >> 74, bits >> 62 & MIDDLE);
+        let all = high << 80 | VERSION | middle << 64 | VARIANT | bits & LOW;
+        (bits >> 122 == 0).then(|| Self(Uuid::from_u128(all)))
+    }
+}
 id! {
     /// Names a snapshot.
     SnapshotId
@@ -100,6 +121,17 @@ impl FromStr for TemplateId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bits_of_an_id_are_all_that_it_takes() {
+        for _ in 0..100 {
+            let id = SandboxId::random();
+            assert_eq!(SandboxId::from_bits(id.bits()), Some(id));
+        }
+        let last = SandboxId::from_bits((1 << 122) - 1).unwrap();
+        assert_eq!(last.to_string(), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        assert_eq!(SandboxId::from_bits(1 << 122), None);
+    }
 
     #[test]
     fn an_id_has_one_spelling() {

@@ -24,7 +24,7 @@ pub use builds::{Builds, LentFile, Written};
 pub use chain::Chain;
 pub use clock::{Clock, SystemClock};
 pub use label::{InvalidLabel, check_labels};
-pub use plan::{Desired, Goal, Step, plan};
+pub use plan::{Desired, Goal, IdleAction, IdleRule, LastUse, Step, plan};
 pub use quantity::{Cpu, InvalidQuantity, Memory};
 pub use runtime::{
     Dialled, Exit, Kept, Network, Observed, ObservedState, Outlets, Pause, PoolStatus, Printed,

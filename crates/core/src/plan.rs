@@ -11,6 +11,8 @@ pub struct Desired {
     pub goal: Goal,
     /// When the sandbox ends by itself; `None` is never.
     pub expires_at: Option<Timestamp>,
+    /// What becomes of it when nobody uses it; `None` is nothing.
+    pub idle: Option<IdleRule>,
     /// The last status that was recorded.
     pub status: Status,
 }
@@ -19,7 +21,47 @@ pub struct Desired {
 pub enum Goal {
     Running,
     Paused,
+    /// Paused until somebody uses it.
+    Asleep,
     Removed,
+}
+
+/// For how long nobody may use a sandbox, and what becomes of it then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdleRule {
+    pub seconds: u32,
+    pub action: IdleAction,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdleAction {
+    Pause,
+    Remove,
+}
+
+/// When somebody used a sandbox last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastUse {
+    /// Somebody does.
+    Now,
+    At(Timestamp),
+}
+
+impl Desired {
+    /// The moment from which a sandbox that runs counts as idle unless somebody uses it before.
+    pub fn idle_at(&self, last: LastUse, now: Timestamp) -> Option<Timestamp> {
+        let rule = self.idle?;
+        if self.goal != Goal::Running || self.status.phase != Phase::Running {
+            return None;
+        }
+        let last = match last {
+            LastUse::Now => now,
+            // Nobody could use it before it ran.
+            LastUse::At(last) => last.max(self.status.since),
+        };
+        let at = last.checked_add(jiff::SignedDuration::from_secs(rule.seconds.into()));
+        Some(at.unwrap_or(Timestamp::MAX))
+    }
 }
 
 /// One thing to do. After the steps are done the world is observed and planned again.
@@ -31,6 +73,11 @@ pub enum Step {
     Ensure,
     Pause,
     Resume,
+    /// Nobody has used it for as long as its rule says: unless something is at work in it, do what
+    /// the rule says.
+    Rest,
+    /// Somebody uses it although it was to be paused until then: let it run.
+    Wake,
     /// Have the runtime remove the sandbox and everything made for it.
     Remove,
     /// Delete the record: nothing is left of the sandbox.
@@ -40,7 +87,12 @@ pub enum Step {
 /// The steps that bring `observed` towards `desired`; none if all is as it should be.
 ///
 /// `observed` is `None` when the runtime has nothing of this sandbox.
-pub fn plan(desired: &Desired, observed: Option<&Observed>, now: Timestamp) -> Vec<Step> {
+pub fn plan(
+    desired: &Desired,
+    observed: Option<&Observed>,
+    last_use: LastUse,
+    now: Timestamp,
+) -> Vec<Step> {
     let state = observed.map(|o| &o.state).filter(|state| **state != ObservedState::Gone);
     let record = |phase, reason, message: &str| {
         Step::Record(Status { phase, reason, message: message.to_owned(), since: now })
@@ -75,7 +127,10 @@ pub fn plan(desired: &Desired, observed: Option<&Observed>, now: Timestamp) -> V
         )],
         (Some(ObservedState::Exited(exit)), _) => vec![Step::Record(ended(*exit, now))],
         (Some(ObservedState::Starting | ObservedState::Gone), _) => Vec::new(),
-        (Some(ObservedState::Running), Goal::Paused) => match phase {
+        (Some(ObservedState::Running), Goal::Asleep) if last_use == LastUse::Now => {
+            vec![Step::Wake]
+        }
+        (Some(ObservedState::Running), Goal::Paused | Goal::Asleep) => match phase {
             Phase::Pausing => vec![Step::Pause],
             Phase::Pending
             | Phase::Running
@@ -84,7 +139,11 @@ pub fn plan(desired: &Desired, observed: Option<&Observed>, now: Timestamp) -> V
             | Phase::Stopping
             | Phase::Terminated
             | Phase::Failed => {
-                vec![record(Phase::Pausing, Reason::UserRequest, "pausing"), Step::Pause]
+                let reason = match desired.goal {
+                    Goal::Asleep => Reason::Idle,
+                    Goal::Running | Goal::Paused | Goal::Removed => Reason::UserRequest,
+                };
+                vec![record(Phase::Pausing, reason, "pausing"), Step::Pause]
             }
         },
         (Some(ObservedState::Paused), Goal::Running) => match phase {
@@ -103,7 +162,8 @@ pub fn plan(desired: &Desired, observed: Option<&Observed>, now: Timestamp) -> V
             let message = running(observed.map_or(0, |observed| observed.oom_kills));
             let status = &desired.status;
             if phase == Phase::Running && status.message == message {
-                return Vec::new();
+                let is_idle = desired.idle_at(last_use, now).is_some_and(|at| at <= now);
+                return if is_idle { vec![Step::Rest] } else { Vec::new() };
             }
             // What happened within a phase does not begin it anew.
             let since = if phase == Phase::Running { status.since } else { now };
@@ -111,6 +171,11 @@ pub fn plan(desired: &Desired, observed: Option<&Observed>, now: Timestamp) -> V
             vec![Step::Record(Status { phase: Phase::Running, reason, message, since })]
         }
         (Some(ObservedState::Paused), _) if phase == Phase::Paused => Vec::new(),
+        (Some(ObservedState::Paused), Goal::Asleep) => vec![record(
+            Phase::Paused,
+            Reason::Idle,
+            "the sandbox was not used and is paused: the next request to it wakes it",
+        )],
         (Some(ObservedState::Paused), _) => {
             vec![record(Phase::Paused, Reason::ContainerPaused, "the sandbox is paused")]
         }
@@ -193,9 +258,9 @@ mod tests {
             since: at(NOW - 60),
         };
         let expires_at = expires_in.map(|seconds| at(NOW + seconds));
-        let desired = Desired { spec, goal, expires_at, status };
-        let planned: Vec<String> =
-            plan(&desired, observed.as_ref(), now).iter().map(|step| shown(step, now)).collect();
+        let desired = Desired { spec, goal, expires_at, idle: None, status };
+        let planned = plan(&desired, observed.as_ref(), LastUse::Now, now);
+        let planned: Vec<String> = planned.iter().map(|step| shown(step, now)).collect();
         assert_eq!(planned, steps, "{phase}, {goal:?}, {observed:?}");
     }
 
@@ -210,7 +275,13 @@ mod tests {
                 assert!(!status.message.is_empty());
                 format!("{} {}", status.phase, status.reason.as_str())
             }
-            Step::Ensure | Step::Pause | Step::Resume | Step::Remove | Step::Forget => {
+            Step::Ensure
+            | Step::Pause
+            | Step::Resume
+            | Step::Rest
+            | Step::Wake
+            | Step::Remove
+            | Step::Forget => {
                 format!("{step:?}")
             }
         }
@@ -280,16 +351,17 @@ mod tests {
             message: running(0),
             since,
         };
-        let mut desired = Desired { spec, goal: Goal::Running, expires_at: None, status };
-        assert_eq!(plan(&desired, Some(&observed), at(NOW)), []);
+        let mut desired =
+            Desired { spec, goal: Goal::Running, expires_at: None, idle: None, status };
+        assert_eq!(plan(&desired, Some(&observed), LastUse::Now, at(NOW)), []);
         for (kills, words) in [(1, "one process was"), (3, "3 processes were")] {
             observed.oom_kills = kills;
-            let steps = plan(&desired, Some(&observed), at(NOW));
+            let steps = plan(&desired, Some(&observed), LastUse::Now, at(NOW));
             let [Step::Record(status)] = steps.as_slice() else { panic!("{steps:?}") };
             assert!(status.message.contains(words), "{}", status.message);
             assert_eq!((status.phase, status.since), (Phase::Running, since));
             desired.status = status.clone();
-            assert_eq!(plan(&desired, Some(&observed), at(NOW)), []);
+            assert_eq!(plan(&desired, Some(&observed), LastUse::Now, at(NOW)), []);
         }
     }
 
@@ -330,5 +402,69 @@ mod tests {
         let running = Some(ObservedState::Running);
         check_expiring(Phase::Stopping, Goal::Running, Some(60), running, &["Remove"]);
         check_expiring(Phase::Stopping, Goal::Running, Some(60), None, &["Forget"]);
+    }
+
+    /// A sandbox that has run for 60 seconds and may be idle for 100.
+    fn resting(goal: Goal, phase: Phase) -> Desired {
+        let spec = SandboxSpec::new(
+            SandboxId::random(),
+            ImageName::new("host"),
+            vec!["sleep".to_owned()],
+            Token::new("t"),
+        );
+        let status = Status {
+            phase,
+            reason: Reason::ContainerRunning,
+            message: running(0),
+            since: at(NOW - 60),
+        };
+        let idle = Some(IdleRule { seconds: 100, action: IdleAction::Pause });
+        Desired { spec, goal, expires_at: None, idle, status }
+    }
+
+    #[test]
+    fn a_sandbox_rests_once_nobody_has_used_it_for_long_enough() {
+        let desired = resting(Goal::Running, Phase::Running);
+        let observed = Observed::new(desired.spec.id, ObservedState::Running);
+        for (last, now, steps) in [
+            (LastUse::Now, NOW + 1000, [].as_slice()),
+            (LastUse::At(at(NOW)), NOW + 99, &[]),
+            (LastUse::At(at(NOW)), NOW + 100, &[Step::Rest]),
+            // It has only begun to run: nobody could have used it.
+            (LastUse::At(at(0)), NOW + 39, &[]),
+            (LastUse::At(at(0)), NOW + 40, &[Step::Rest]),
+        ] {
+            assert_eq!(plan(&desired, Some(&observed), last, at(now)), steps, "{last:?} {now}");
+        }
+        for (goal, phase) in [
+            (Goal::Running, Phase::Pending),
+            (Goal::Running, Phase::Resuming),
+            (Goal::Paused, Phase::Running),
+            (Goal::Removed, Phase::Running),
+        ] {
+            let desired = resting(goal, phase);
+            assert_eq!(desired.idle_at(LastUse::At(at(0)), at(NOW)), None, "{goal:?} {phase}");
+        }
+    }
+
+    #[test]
+    fn a_sandbox_that_is_to_sleep_is_paused_unless_somebody_uses_it() {
+        let desired = resting(Goal::Asleep, Phase::Running);
+        let running = Observed::new(desired.spec.id, ObservedState::Running);
+        let quiet = LastUse::At(at(NOW - 200));
+        assert_eq!(plan(&desired, Some(&running), LastUse::Now, at(NOW)), [Step::Wake]);
+        let steps = plan(&desired, Some(&running), quiet, at(NOW));
+        let [Step::Record(status), Step::Pause] = steps.as_slice() else { panic!("{steps:?}") };
+        assert_eq!((status.phase, status.reason), (Phase::Pausing, Reason::Idle));
+
+        let paused = Observed::new(desired.spec.id, ObservedState::Paused);
+        let pausing = resting(Goal::Asleep, Phase::Pausing);
+        let steps = plan(&pausing, Some(&paused), quiet, at(NOW));
+        let [Step::Record(status)] = steps.as_slice() else { panic!("{steps:?}") };
+        assert_eq!((status.phase, status.reason), (Phase::Paused, Reason::Idle));
+        let asleep = resting(Goal::Asleep, Phase::Paused);
+        for last in [quiet, LastUse::Now] {
+            assert_eq!(plan(&asleep, Some(&paused), last, at(NOW)), []);
+        }
     }
 }

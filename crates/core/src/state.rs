@@ -82,6 +82,7 @@ pub enum Reason {
     Vanished,
     UserRequest,
     Expired,
+    Idle,
 }
 
 impl Reason {
@@ -99,6 +100,7 @@ impl Reason {
             Self::Vanished => "VANISHED",
             Self::UserRequest => "USER_REQUEST",
             Self::Expired => "EXPIRED",
+            Self::Idle => "IDLE",
         }
     }
 }

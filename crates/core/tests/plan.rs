@@ -3,14 +3,15 @@
 use jiff::Timestamp;
 use osb_api::SandboxId;
 use osb_core::{
-    Desired, Exit, Goal, ImageName, Observed, ObservedState, Phase, Reason, SandboxSpec, Status,
-    Step, Token, plan,
+    Desired, Exit, Goal, IdleAction, IdleRule, ImageName, LastUse, Observed, ObservedState, Phase,
+    Reason, SandboxSpec, Status, Step, Token, plan,
 };
 use proptest::{prelude::*, test_runner::FileFailurePersistence};
 
 /// More rounds than any plan needs once nothing disturbs it: ensure, start, record, record pausing,
-/// pause, record paused, and one to see that nothing is left to do.
-const ROUNDS: usize = 8;
+/// pause, record paused, and one to see that nothing is left to do; and one more to find that nobody
+/// uses it.
+const ROUNDS: usize = 9;
 
 /// The world of one sandbox, and what is known of it.
 #[derive(Debug, Clone)]
@@ -18,6 +19,7 @@ struct World {
     desired: Desired,
     state: Option<ObservedState>,
     now: i64,
+    last_use: LastUse,
     forgotten: bool,
     /// How an entrypoint ends that ends at once.
     brief: Option<Exit>,
@@ -33,6 +35,7 @@ enum Event {
     Reappear,
     Pass(i64),
     Renew(i64),
+    Use(LastUse),
 }
 
 impl World {
@@ -45,7 +48,7 @@ impl World {
     }
 
     fn plan(&self) -> Vec<Step> {
-        plan(&self.desired, self.observed().as_ref(), self.now())
+        plan(&self.desired, self.observed().as_ref(), self.last_use, self.now())
     }
 
     /// Plans and applies; whether there was anything to do.
@@ -71,6 +74,14 @@ impl World {
                 self.state = Some(ObservedState::Running);
             }
             Step::Ensure | Step::Pause | Step::Resume => {}
+            Step::Rest => {
+                self.desired.goal = match self.desired.idle.map(|rule| rule.action) {
+                    Some(IdleAction::Pause) => Goal::Asleep,
+                    Some(IdleAction::Remove) => Goal::Removed,
+                    None => panic!("without a rule it rested"),
+                }
+            }
+            Step::Wake => self.desired.goal = Goal::Running,
             Step::Remove => self.state = None,
             Step::Forget => self.forgotten = true,
         }
@@ -97,6 +108,7 @@ impl World {
             Event::Vanish => self.state = None,
             Event::Start => drop(self.proceed()),
             Event::Reappear => self.state = Some(ObservedState::Running),
+            Event::Use(last) => self.last_use = *last,
             Event::Pass(seconds) => self.now += seconds,
             Event::Renew(seconds) => {
                 let expiry = Timestamp::from_second(self.now + seconds);
@@ -126,7 +138,20 @@ fn states() -> impl Strategy<Value = ObservedState> {
 }
 
 fn goals() -> impl Strategy<Value = Goal> {
-    prop_oneof![Just(Goal::Running), Just(Goal::Paused), Just(Goal::Removed)]
+    prop_oneof![Just(Goal::Running), Just(Goal::Paused), Just(Goal::Asleep), Just(Goal::Removed),]
+}
+
+fn uses() -> impl Strategy<Value = LastUse> {
+    let time = |seconds| Timestamp::from_second(seconds).expect("a time within range");
+    prop_oneof![
+        Just(LastUse::Now),
+        (999_800..1_000_200_i64).prop_map(move |seconds| LastUse::At(time(seconds))),
+    ]
+}
+
+fn rules() -> impl Strategy<Value = IdleRule> {
+    let actions = prop_oneof![Just(IdleAction::Pause), Just(IdleAction::Remove)];
+    (1..100_u32, actions).prop_map(|(seconds, action)| IdleRule { seconds, action })
 }
 
 fn events() -> impl Strategy<Value = Event> {
@@ -138,6 +163,7 @@ fn events() -> impl Strategy<Value = Event> {
         Just(Event::Reappear),
         (0..50_i64).prop_map(Event::Pass),
         (-10..100_i64).prop_map(Event::Renew),
+        uses().prop_map(Event::Use),
     ]
 }
 
@@ -149,6 +175,8 @@ prop_compose! {
         expires_in in proptest::option::of(-100..100_i64),
         state in proptest::option::of(states()),
         brief in proptest::option::of(exits()),
+        idle in proptest::option::of(rules()),
+        last_use in uses(),
     ) -> World {
         let now = 1_000_000;
         let time = |seconds| Timestamp::from_second(seconds).expect("a time within range");
@@ -160,8 +188,8 @@ prop_compose! {
             since: time(now - 60),
         };
         let expires_at = expires_in.map(|seconds| time(now + seconds));
-        let desired = Desired { spec, goal, expires_at, status };
-        World { desired, state, now, forgotten: false, brief }
+        let desired = Desired { spec, goal, expires_at, idle, status };
+        World { desired, state, now, last_use, forgotten: false, brief }
     }
 }
 
@@ -210,6 +238,14 @@ proptest! {
                 Step::Ensure => prop_assert!(phase == Phase::Pending && gone),
                 Step::Pause => prop_assert_eq!(seen, Some(&ObservedState::Running)),
                 Step::Resume => prop_assert_eq!(seen, Some(&ObservedState::Paused)),
+                Step::Rest => {
+                    prop_assert!(world.last_use != LastUse::Now && phase == Phase::Running);
+                    prop_assert_eq!(world.desired.goal, Goal::Running);
+                }
+                Step::Wake => {
+                    prop_assert!(world.last_use == LastUse::Now);
+                    prop_assert_eq!(world.desired.goal, Goal::Asleep);
+                }
                 Step::Remove => prop_assert!(is_doomed(&world) && !gone),
                 Step::Forget => prop_assert!(is_doomed(&world) && gone),
             }
@@ -223,7 +259,7 @@ proptest! {
             let removes = match step {
                 Step::Record(status) => status.phase == Phase::Stopping,
                 Step::Remove | Step::Forget => true,
-                Step::Ensure | Step::Pause | Step::Resume => false,
+                Step::Ensure | Step::Pause | Step::Resume | Step::Rest | Step::Wake => false,
             };
             prop_assert!(removes && is_doomed(&world));
         }
@@ -263,7 +299,7 @@ proptest! {
             let phase = world.desired.status.phase;
             let rest = match world.desired.goal {
                 Goal::Running => Phase::Running,
-                Goal::Paused => Phase::Paused,
+                Goal::Paused | Goal::Asleep => Phase::Paused,
                 Goal::Removed => Phase::Stopping,
             };
             prop_assert!(phase == rest || phase.is_over(), "{phase} is no place to rest");

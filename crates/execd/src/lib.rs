@@ -45,6 +45,7 @@ mod terminal;
 mod token;
 mod trust;
 mod websocket;
+mod work;
 
 pub use args::Args;
 pub use boot::{Instructions, StartError};

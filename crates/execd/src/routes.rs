@@ -7,7 +7,7 @@ use http::{Method, Uri};
 
 use crate::{
     code, command, daemon::Daemon, entrypoint, error::ApiError, files, isolated, metrics, proxy,
-    reply, session, terminal,
+    reply, session, terminal, work,
 };
 
 pub(crate) fn table() -> Router<Arc<Daemon>> {
@@ -22,6 +22,7 @@ pub(crate) fn table() -> Router<Arc<Daemon>> {
         .merge(proxy::routes())
         .merge(session::routes())
         .merge(terminal::routes())
+        .merge(work::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
 }

@@ -70,6 +70,11 @@ impl Sessions {
         Some(interrupted.await)
     }
 
+    /// How many run something, or are about to.
+    pub(crate) fn running(&self) -> usize {
+        self.all().values().filter(|desk| desk.is_busy()).count()
+    }
+
     fn check_room(&self) -> Result<(), ApiError> {
         if self.all().len() < SESSIONS {
             return Ok(());

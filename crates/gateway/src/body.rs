@@ -10,24 +10,24 @@ use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{GatewayError, dialler::Target};
+use crate::{GatewayError, Held, dialler::Target};
 
 /// The body of an answer, as the service sends it and no faster than the client takes it.
 #[derive(Debug)]
 pub struct Body {
     incoming: Incoming,
     target: Target,
-    /// Taken for as long as this lasts.
-    _place: Option<OwnedSemaphorePermit>,
+    /// Kept for as long as this lasts.
+    _kept: Option<Kept>,
 }
 
+/// What a request keeps until it is over: its place among those in progress, and what its caller
+/// wants to be kept.
+pub(crate) type Kept = (OwnedSemaphorePermit, Option<Held>);
+
 impl Body {
-    pub(crate) fn new(
-        incoming: Incoming,
-        target: Target,
-        place: Option<OwnedSemaphorePermit>,
-    ) -> Self {
-        Self { incoming, target, _place: place }
+    pub(crate) fn new(incoming: Incoming, target: Target, kept: Option<Kept>) -> Self {
+        Self { incoming, target, _kept: kept }
     }
 }
 

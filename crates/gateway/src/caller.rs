@@ -1,4 +1,4 @@
-use std::net::IpAddr;
+use std::{any::Any, net::IpAddr, sync::Arc};
 
 use http::uri::Scheme;
 
@@ -8,4 +8,15 @@ use http::uri::Scheme;
 pub struct Caller {
     pub address: IpAddr,
     pub scheme: Scheme,
+}
+
+/// Whatever is to be kept until a request is over: the body of its answer, or the stream that it was
+/// upgraded to. Callers of [`crate::Gateway::forward`] put it into the request's extensions.
+#[derive(Debug, Clone)]
+pub struct Held(#[expect(dead_code, reason = "it is only dropped")] Arc<dyn Any + Send + Sync>);
+
+impl Held {
+    pub fn new(what: impl Any + Send + Sync) -> Self {
+        Self(Arc::new(what))
+    }
 }

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Body, Caller, Dial, GatewayError, Stage,
+    Body, Caller, Dial, GatewayError, Held, Stage,
     body::{Outgoing, outgoing},
     dialler::{Dialler, Target},
     headers,
@@ -93,7 +93,8 @@ impl Gateway {
 
     /// Forwards `request` and returns the answer once its head is here; bodies stream both ways.
     ///
-    /// A [`Caller`] among the request's extensions is what the service is told of its origin.
+    /// A [`Caller`] among the request's extensions is what the service is told of its origin, and a
+    /// [`Held`] is kept until the request is over.
     pub async fn forward<B>(
         &self,
         route: &Route<'_>,
@@ -108,6 +109,7 @@ impl Gateway {
         }
         let place =
             Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| GatewayError::Busy)?;
+        let kept = (place, request.extensions_mut().remove::<Held>());
         let target = Target { sandbox: route.sandbox, port: route.port };
         let upgrade = Upgrade::requested(&mut request)?;
         let request = prepared(route, target, request, upgrade.as_ref())?;
@@ -126,14 +128,14 @@ impl Gateway {
             tunnel::confirm(response.headers_mut(), protocol);
             self.0.tasks.execute(async move {
                 upgrade.run(service).await;
-                drop(place);
+                drop(kept);
             });
             *response.version_mut() = Version::HTTP_11;
             return Ok(response.map(|incoming| Body::new(incoming, target, None)));
         }
         headers::outbound(response.headers_mut(), route.prefix, host.as_ref());
         *response.version_mut() = Version::HTTP_11;
-        Ok(response.map(|incoming| Body::new(incoming, target, Some(place))))
+        Ok(response.map(|incoming| Body::new(incoming, target, Some(kept))))
     }
 
     /// Breaks every connection and waits until nothing of the gateway runs any more.

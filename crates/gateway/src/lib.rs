@@ -17,7 +17,7 @@ mod tunnel;
 mod wire;
 
 pub use body::Body;
-pub use caller::Caller;
+pub use caller::{Caller, Held};
 pub use dial::Dial;
 pub use error::{Fault, GatewayError, Stage};
 pub use fair::Fair;

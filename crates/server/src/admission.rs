@@ -36,6 +36,7 @@ use crate::{
     record::{Purpose, Record},
     store::Store,
     token,
+    uses::Uses,
 };
 
 pub(crate) const MAX_LABELS: usize = 256;
@@ -77,6 +78,7 @@ pub(crate) fn admit(
     let (env, vault_terms) = env::admit(request.env.unwrap_or_default(), id)?;
     let volumes = volumes::admit(request.volumes.unwrap_or_default())?;
     let extensions = extensions::admit(request.extensions.unwrap_or_default())?;
+    extensions.check(expires_at, reconciler.can_pause())?;
     let credential_proxy = request.credential_proxy.is_some_and(|proxy| proxy.enabled);
     if credential_proxy && request.network_policy.is_none() {
         return Err(ApiError::contradictory(
@@ -106,11 +108,12 @@ pub(crate) fn admit(
             },
             goal: Goal::Running,
             expires_at,
+            idle: extensions.idle,
             status,
         },
         created_at: now,
         metadata,
-        extensions,
+        extensions: extensions.echoed,
         platform,
         policy,
         credential_proxy,
@@ -118,10 +121,12 @@ pub(crate) fn admit(
         egress_token: token::mint()?,
         secure_access,
         template: template.map(|template| template.id),
+        renew_seconds: extensions.renew_seconds,
         announced: false,
         purpose: Purpose::default(),
         requests: 0,
         failed_removals: 0,
+        uses: Uses::default(),
     })
 }
 

@@ -10,8 +10,17 @@ use osb_gateway::Gateway;
 use osb_image::Remote;
 
 use crate::{
-    admission::Limits, audit::Auditor, builds::Builds, config::PublicHost, error::ApiError,
-    key::ApiKey, reconcile::Reconciler, record::Record, store::Store, templates::Templates,
+    admission::Limits,
+    audit::Auditor,
+    builds::Builds,
+    config::PublicHost,
+    error::ApiError,
+    ingress::{GatewayDomain, Signer},
+    key::ApiKey,
+    reconcile::Reconciler,
+    record::Record,
+    store::Store,
+    templates::Templates,
 };
 
 /// What every handler may use. No runtime: handlers write what should be and wait.
@@ -36,9 +45,15 @@ pub(crate) struct Parts {
     /// What bindings must say.
     pub(crate) scope: Scope,
     pub(crate) max_body_bytes: usize,
+    /// How much time lies at least between two requests that put an expiry off.
+    pub(crate) renew_interval: Duration,
     /// How long a request waits for what it asked for.
     pub(crate) patience: Duration,
     pub(crate) public_host: Option<PublicHost>,
+    /// Below which hosts are ports of sandboxes, if any are.
+    pub(crate) gateway_domain: Option<GatewayDomain>,
+    /// Signs addresses of ports.
+    pub(crate) signer: Signer,
     /// Where the server listens, for clients that do not say whom they ask.
     pub(crate) local_host: String,
 }

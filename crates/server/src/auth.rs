@@ -35,11 +35,7 @@ pub(crate) async fn require_key(
             ));
         }
     }
-    if current.key.is_none() && !is_local(request.headers()) {
-        return Err(ApiError::invalid(
-            "without a key the server answers to localhost only: ask for it by that name",
-        ));
-    }
+    check_local(&app, request.headers())?;
     if current.key.is_none()
         && !place::is_open(request.uri().path())
         && is_from_a_page(request.headers())
@@ -49,6 +45,16 @@ pub(crate) async fn require_key(
         ));
     }
     Ok(next.run(request).await)
+}
+
+/// Without a key, refuses whoever asked for another machine.
+pub(crate) fn check_local(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
+    if app.current().key.is_some() || is_local(headers) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(
+        "without a key the server answers to localhost only: ask for it by that name",
+    ))
 }
 
 /// Whether a browser sent this on behalf of a page. What sandboxes serve through the proxy has this

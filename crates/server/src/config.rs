@@ -14,6 +14,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use crate::{
+    ingress::GatewayDomain,
     key,
     tls::{Identity, RawTls},
 };
@@ -21,6 +22,7 @@ use crate::{
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const DEFAULT_DATA_DIR: &str = "/var/lib/opensandbox";
 const DEFAULT_MAX_TIMEOUT: u64 = 86_400;
+const DEFAULT_RENEW_INTERVAL: u32 = 60;
 const DEFAULT_MAX_BODY: usize = 1 << 20;
 /// How long requests may go on once the server is told to end.
 const DEFAULT_DRAIN: u64 = 5;
@@ -41,8 +43,14 @@ pub struct RawConfig {
     /// `host[:port][/path]` under which clients reach the server, if not the one they asked for.
     /// Since 0.1.
     pub public_host: Option<String>,
+    /// `domain[:port]` whose hosts are ports of sandboxes: `{port}-{id}.<domain>`; there are no such
+    /// hosts if absent. Since 0.1.
+    pub gateway_domain: Option<String>,
     /// The longest life of a sandbox that a client may ask for; a day if absent. Since 0.1.
     pub max_sandbox_timeout_seconds: Option<u64>,
+    /// How many seconds lie at least between two requests that put an expiry off, 1 to 3600; 60 if
+    /// absent. Since 0.1.
+    pub renew_interval_seconds: Option<u32>,
     /// The largest body that the lifecycle routes read; 1 MiB if absent. Since 0.1.
     pub max_body_bytes: Option<usize>,
     /// How long requests may go on once the server is told to end; 5 if absent. Since 0.1.
@@ -82,7 +90,10 @@ pub struct Config {
     pub listen: SocketAddr,
     pub data_dir: PathBuf,
     pub public_host: Option<PublicHost>,
+    pub gateway_domain: Option<GatewayDomain>,
     pub max_sandbox_timeout_seconds: u64,
+    /// How much time lies at least between two requests that put an expiry off.
+    pub renew_interval: Duration,
     pub max_body_bytes: usize,
     /// How long requests may go on once the server is told to end.
     pub drain: Duration,
@@ -151,6 +162,11 @@ impl Config {
                 "drain-seconds must be 1 to {LONGEST_DRAIN}"
             )));
         }
+        let renew_interval = raw.renew_interval_seconds.unwrap_or(DEFAULT_RENEW_INTERVAL);
+        if !(1..=3600).contains(&renew_interval) {
+            let rule = "renew-interval-seconds must be 1 to 3600";
+            return Err(ConfigError::Invalid(rule.to_owned()));
+        }
         let key = match (overrides.auth, overrides.api_key, raw.api_key, raw.api_key_file) {
             (AuthMode::Off, ..) => KeyConfig::Off,
             (AuthMode::Key, Some(key), ..) => KeyConfig::Environment(key),
@@ -168,14 +184,21 @@ impl Config {
         if let KeyConfig::Environment(secret) | KeyConfig::File(secret) = &key {
             key::check(secret).map_err(ConfigError::Invalid)?;
         }
+        let public_host = raw.public_host.as_deref().map(PublicHost::parse).transpose()?;
+        let gateway_domain = raw.gateway_domain.as_deref().map(GatewayDomain::parse).transpose()?;
+        if let (Some(domain), Some(public)) = (&gateway_domain, &public_host) {
+            domain.check_public(public.as_str())?;
+        }
         Ok(Self {
             listen,
             data_dir: overrides
                 .data_dir
                 .or(raw.data_dir)
                 .unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
-            public_host: raw.public_host.as_deref().map(PublicHost::parse).transpose()?,
+            public_host,
+            gateway_domain,
             max_sandbox_timeout_seconds,
+            renew_interval: Duration::from_secs(renew_interval.into()),
             max_body_bytes: raw.max_body_bytes.unwrap_or(DEFAULT_MAX_BODY),
             drain: Duration::from_secs(drain),
             key,
@@ -242,7 +265,7 @@ mod tests {
     fn every_setting_can_be_written() {
         let config = parse(
             "listen = '0.0.0.0:80'\ndata-dir = '/x'\npublic-host = 'https://a.b:1/c/'\n\
-             max-sandbox-timeout-seconds = 60\nmax-body-bytes = 5\napi-key = 'secret-key'\n",
+             gateway-domain = 'd.a.b'\nmax-sandbox-timeout-seconds = 60\nmax-body-bytes = 5\napi-key = 'secret-key'\n",
         )
         .expect("settings");
         assert_eq!(config.public_host, Some(PublicHost("a.b:1/c".to_owned())));
@@ -255,11 +278,14 @@ mod tests {
         for text in [
             "lissten = '127.0.0.1:1'",
             "max-sandbox-timeout-seconds = 59",
+            "renew-interval-seconds = 0",
             "public-host = 'user@host'",
             "public-host = 'a b'",
             "drain-seconds = 0",
             "drain-seconds = 3601",
             "tls = { certificate = '/nonexistent', key = '/nonexistent' }",
+            "gateway-domain = '*.a.b'",
+            "gateway-domain = 'a.b'\npublic-host = 'c.a.b'",
             "api-key = ''",
             "api-key = 'a'\napi-key-file = '/x'",
         ] {

@@ -128,6 +128,35 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, codes::VOLUME_PVC_NOT_FOUND, message)
     }
 
+    /// The host lies below the gateway's domain and is no port of a sandbox.
+    pub(crate) fn no_destination() -> Self {
+        let message = "no sandbox has this host: ask for {port}-{sandbox id}, below the domain";
+        Self::new(StatusCode::NOT_FOUND, codes::NOT_FOUND, message)
+    }
+
+    pub(crate) fn signature_invalid() -> Self {
+        Self::unauthorized(
+            codes::SIGNATURE_INVALID,
+            "the address is not signed for this port of this sandbox: ask for a new one",
+        )
+    }
+
+    pub(crate) fn signature_expired() -> Self {
+        Self::unauthorized(
+            codes::SIGNATURE_EXPIRED,
+            "the address was good until a moment that has passed: ask for a new one",
+        )
+    }
+
+    /// A sandbox that sleeps does not wake in time.
+    pub(crate) fn wakes_too_slowly() -> Self {
+        let message = "the sandbox was paused because nobody used it, and is still being resumed";
+        Self {
+            retry_after_seconds: Some(1),
+            ..Self::new(StatusCode::GATEWAY_TIMEOUT, codes::BACKEND_TIMEOUT, message)
+        }
+    }
+
     pub(crate) fn no_route() -> Self {
         Self::new(StatusCode::NOT_FOUND, codes::NOT_FOUND, "no route has this path")
     }

@@ -8,7 +8,7 @@ use http::{Method, Request, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use osb_api::{
     ErrorBody, SandboxId,
-    execd::{Event, EventKind, Failure, Mode, Ownership, RunCommand},
+    execd::{Event, EventKind, Failure, Mode, Ownership, RunCommand, Work},
     headers, ports,
 };
 use osb_build::{CacheMount, Output, Stream, WorkError};
@@ -75,17 +75,33 @@ impl Execd<'_> {
         }
     }
 
+    /// How much is at work in the sandbox.
+    pub(crate) async fn work(&self) -> Result<u64, WorkError> {
+        let failed = |error| WorkError::failed("cannot ask execd what is at work", error);
+        let said = self.send(Method::GET, "/work", Bytes::new()).await?;
+        let said = Limited::new(said, LONGEST_ERROR).collect().await.map_err(failed)?;
+        let work: Work =
+            serde_json::from_slice(&said.to_bytes()).map_err(|error| failed(error.into()))?;
+        Ok(work.running)
+    }
+
     async fn ask(&self, path: &str, body: &impl Serialize) -> Result<Body, WorkError> {
+        let text = serde_json::to_vec(body).map_err(|error| {
+            WorkError::failed("cannot say to execd in the sandbox what to do", error)
+        })?;
+        self.send(Method::POST, path, Bytes::from(text)).await
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Body, WorkError> {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
             WorkError::failed("cannot reach execd in the sandbox", error)
         };
-        let text = serde_json::to_vec(body).map_err(|error| failed(error.into()))?;
         let request = Request::builder()
-            .method(Method::POST)
+            .method(method)
             .uri(path)
             .header(header::CONTENT_TYPE, "application/json")
             .header(headers::EXECD_TOKEN, self.token.reveal())
-            .body(Full::new(Bytes::from(text)))
+            .body(Full::new(body))
             .map_err(|error| failed(error.into()))?;
         let route = Route { sandbox: self.sandbox, port: ports::EXECD, rest: path, prefix: "" };
         let answer = self.gateway.forward(&route, request).await;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use osb_sys::fs::{self, PathError};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 use subtle::ConstantTimeEq;
 
 use crate::{config::KeyConfig, token};
@@ -91,6 +91,17 @@ pub(crate) fn create(path: &Path) -> Result<SecretString, PathError> {
     file.sync_all().map_err(failed)?;
     fs::rename(&partial, path)?;
     Ok(SecretString::from(key))
+}
+
+/// The secret in a file, made if it is not there.
+pub(crate) fn from_file(path: &Path) -> Result<SecretString, PathError> {
+    match create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let text = Zeroizing::new(fs::read_to_string(path)?);
+            Ok(SecretString::from(text.trim()))
+        }
+        result => result,
+    }
 }
 
 /// Whether the text can be a key: something that fits into a header.

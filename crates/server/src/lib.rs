@@ -19,6 +19,7 @@ mod error;
 mod execd;
 mod extract;
 mod history;
+mod ingress;
 mod key;
 mod library;
 mod page;
@@ -38,6 +39,7 @@ mod terms;
 mod tls;
 mod token;
 mod unwanted;
+mod uses;
 mod vaults;
 mod view;
 

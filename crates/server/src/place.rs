@@ -51,9 +51,20 @@ pub(crate) fn is_open(path: &str) -> bool {
     let Some((port, rest)) = SandboxPath::parse(path).and_then(SandboxPath::proxied) else {
         return false;
     };
-    !port.is_empty()
-        && port.bytes().all(|b| b.is_ascii_digit())
-        && rest.split('/').all(|segment| segment != "..")
+    is_port(port) && rest.split('/').all(|segment| segment != "..")
+}
+
+/// Whether a segment of a path can be a port, perhaps with a signature.
+fn is_port(segment: &str) -> bool {
+    let is_word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase())
+    };
+    let mut words = segment.split('-');
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+    words.next().is_some_and(is_number) && {
+        let signature: Vec<_> = words.collect();
+        matches!(signature.len(), 0 | 2) && signature.into_iter().all(is_word)
+    }
 }
 
 #[cfg(test)]
@@ -79,6 +90,7 @@ mod tests {
             "/sandboxes/x/proxy/80",
             "/v1/sandboxes/x/proxy/80/",
             "/v1/sandboxes/x/proxy/80/a/b..c",
+            "/v1/sandboxes/x/proxy/80-x2qxvk-0abc/a",
         ] {
             assert!(is_open(path), "{path} asks for a key");
         }
@@ -91,6 +103,12 @@ mod tests {
             "/v1/sandboxes/x",
             "/v1/sandboxes/x/proxy/",
             "/v1/sandboxes/x/proxy/http",
+            "/v1/sandboxes/x/proxy/80-",
+            "/v1/sandboxes/x/proxy/80-1",
+            "/v1/sandboxes/x/proxy/80-1-",
+            "/v1/sandboxes/x/proxy/80-1-2-3",
+            "/v1/sandboxes/x/proxy/80-1-%32",
+            "/v1/sandboxes/x/proxy/-1-2",
             "/v1/sandboxes/x/y/proxy/80",
             "/v1/sandboxes/x/proxy/80/../../..",
             "/v2/sandboxes/x/proxy/80",

@@ -9,6 +9,7 @@ mod driver;
 mod image;
 mod images;
 mod network;
+mod rest;
 mod sighting;
 mod snapshots;
 mod start;
@@ -19,6 +20,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use osb_api::SandboxId;
 use osb_core::{Builds, Clock, Goal, PoolStatus, Runtime, RuntimeError, StageTimes, Used, Volumes};
+use osb_gateway::Gateway;
 use osb_registry::Login;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -50,6 +52,8 @@ struct Shared {
     outbound: Outbound,
     /// The images, if the runtime leaves them to the server.
     library: Option<Arc<Library>>,
+    /// The way to execd in sandboxes.
+    gateway: Gateway,
     tasks: TaskTracker,
     stop: CancellationToken,
 }

@@ -10,6 +10,7 @@ use osb_core::{Desired, Phase, Status, Token};
 use crate::{
     history::{Happening, History},
     terms::VaultTerms,
+    uses::Uses,
 };
 
 /// All that the server knows about one sandbox.
@@ -34,6 +35,8 @@ pub(crate) struct Record {
     pub(crate) secure_access: Option<Token>,
     /// What it was made from, if that is a template.
     pub(crate) template: Option<TemplateId>,
+    /// By how many seconds a request puts its expiry off, if it does.
+    pub(crate) renew_seconds: Option<u32>,
     /// Whether anybody was told that the sandbox exists. One that nobody knows is rolled back.
     pub(crate) announced: bool,
     pub(crate) purpose: Purpose,
@@ -44,6 +47,7 @@ pub(crate) struct Record {
     pub(crate) requests: u64,
     /// How often removal was tried in vain. Lives in memory only.
     pub(crate) failed_removals: u32,
+    pub(crate) uses: Uses,
 }
 
 /// Whom a sandbox is for. Lives in memory only: one of the server's own is never announced, so the

@@ -1,5 +1,6 @@
 //! The table of routes. Each file below serves one resource.
 
+mod access;
 mod decisions;
 mod diagnostics;
 mod egress;
@@ -17,13 +18,13 @@ mod templates;
 mod vault;
 mod volumes;
 
-pub(crate) use self::decisions::show as show_decision;
+pub(crate) use self::{decisions::show as show_decision, proxy::reach};
 use axum::{
     Router, middleware,
     routing::{any, delete, get, patch, post},
 };
 
-use crate::{app::App, auth, cors, error::ApiError, place::MOUNTS, request_id};
+use crate::{app::App, auth, cors, error::ApiError, ingress, place::MOUNTS, request_id};
 
 /// Everything that the server answers.
 pub(crate) fn router(app: &App) -> Router {
@@ -85,5 +86,7 @@ pub(crate) fn router(app: &App) -> Router {
         .with_state(app.clone());
     // Without a key, other sites must not be able to use the server through a user's browser.
     let routes = if app.current().key.is_some() { cors::open(routes) } else { routes };
+    // What is for a sandbox by its host or header is no concern of all these.
+    let routes = routes.layer(middleware::from_fn_with_state(app.clone(), ingress::direct));
     routes.layer(middleware::from_fn(request_id::name))
 }

@@ -25,6 +25,7 @@ use crate::{
     builds::Builds,
     config::Config,
     connections,
+    ingress::Signer,
     key::{self, ApiKeySource},
     library::Library,
     reconcile::{Outbound, Reconciler, StartupError},
@@ -108,6 +109,7 @@ impl Server {
         fs::create_private_dir_all(&config.data_dir)?;
         let lock = lock(&config.data_dir)?;
         let (key, key_source) = key::resolve(&config.key, &config.data_dir)?;
+        let signer = Signer::open(&config.data_dir)?;
         let store = Arc::new(Store::open(&config.data_dir.join(DATABASE))?);
         let gateway = Gateway::new(Arc::clone(&runtime));
         let root = Some(vaults::root(&config.data_dir)?);
@@ -127,7 +129,8 @@ impl Server {
         let steps = builds.as_ref().map(|builds| builds.steps.clone());
         let library = images.clone().map(|remote| Arc::new(Library::new(remote, steps)));
         let (theirs, time) = (Arc::clone(&store), Arc::clone(&clock));
-        let reconciler = Reconciler::start(runtime, theirs, time, outbound, library)
+        let execd = gateway.clone();
+        let reconciler = Reconciler::start(runtime, theirs, time, outbound, library, execd)
             .await
             .map_err(StartError::Sandboxes)?;
         let driving = reconciler.stop_on_drop();
@@ -147,8 +150,11 @@ impl Server {
             transport,
             scope,
             max_body_bytes: config.max_body_bytes,
+            renew_interval: config.renew_interval,
             patience: config.patience,
             public_host: config.public_host,
+            gateway_domain: config.gateway_domain,
+            signer,
             local_host: address.to_string(),
         });
         templates::recover(&app);

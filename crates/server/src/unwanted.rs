@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use osb_core::{Clock, Observed, Runtime, Step, plan};
+use osb_core::{Clock, LastUse, Observed, Runtime, Step, plan};
 
 use crate::{
     reconcile::StartupError,
@@ -65,5 +65,6 @@ async fn remove(
 
 /// Nobody was told of a sandbox that is not announced.
 fn is_wanted(record: &Record, seen: &Observed, clock: &dyn Clock) -> bool {
-    record.announced && !plan(&record.desired, Some(seen), clock.now()).contains(&Step::Remove)
+    let steps = plan(&record.desired, Some(seen), LastUse::Now, clock.now());
+    record.announced && !steps.contains(&Step::Remove)
 }

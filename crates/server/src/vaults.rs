@@ -1,7 +1,7 @@
 //! Where vaults are, the key that seals those that outlive the server, and the secret by which it
 //! vouches for hosts.
 
-use std::{io, path::Path};
+use std::path::Path;
 
 use base64::{
     Engine,
@@ -53,7 +53,7 @@ pub(crate) fn open(
     }
     let key = match key {
         Some(key) => decode(key)?,
-        None => decode(&from_file(&data_dir.join(KEY_FILE))?)?,
+        None => decode(&key::from_file(&data_dir.join(KEY_FILE))?)?,
     };
     Ok(Vaults::kept(settings.sources, Keep::new(directory, &key)?, sandboxes)?)
 }
@@ -62,18 +62,8 @@ pub(crate) fn open(
 /// follows from it for as long as they live.
 pub(crate) fn root(data_dir: &Path) -> Result<Root, VaultsError> {
     let secret =
-        decode(&from_file(&data_dir.join(ROOT_FILE))?).map_err(|_| VaultsError::BadRoot)?;
+        decode(&key::from_file(&data_dir.join(ROOT_FILE))?).map_err(|_| VaultsError::BadRoot)?;
     Ok(Root::new(*secret))
-}
-
-fn from_file(path: &Path) -> Result<SecretString, PathError> {
-    match key::create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let text = Zeroizing::new(osb_sys::fs::read_to_string(path)?);
-            Ok(SecretString::from(text.trim()))
-        }
-        result => result,
-    }
 }
 
 fn decode(key: &SecretString) -> Result<Zeroizing<[u8; Keep::KEY]>, VaultsError> {

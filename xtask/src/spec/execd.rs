@@ -198,6 +198,9 @@ fn metrics() -> Vec<Operation> {
             "One JSON object per line.",
             one::<wire::Metrics>(),
         ),
+        get("work", "/work", "How much is at work")
+            .describe("By this the server finds out whether the sandbox is idle.")
+            .answers(200, "A count.", one::<wire::Work>()),
     ]
     .map(|operation| operation.tag("metrics"))
     .into()

@@ -1,5 +1,14 @@
 use serde::{Deserialize, Serialize};
 
+/// How much is at work in the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Work {
+    /// Commands, terminals that run a program, and sessions and contexts that run something. The
+    /// entrypoint is not counted.
+    pub running: u64,
+}
+
 /// What the sandbox uses now. Every field is always present.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

@@ -90,6 +90,13 @@ impl Contexts {
         found.ok_or_else(|| ApiError::no_context(format!("there is no context {id:?}")))
     }
 
+    /// How many run a cell, or are about to.
+    pub(crate) fn running(&self) -> usize {
+        let is_busy =
+            |context: &&Arc<Context>| context.desk().as_ref().is_some_and(Runner::is_busy);
+        self.all().iter().filter(is_busy).count()
+    }
+
     /// Interrupts the cell of a context. Resolves once it has ended; nothing if there is no such
     /// context.
     pub(crate) async fn interrupt(&self, id: &str) -> Option<()> {

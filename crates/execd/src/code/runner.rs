@@ -135,6 +135,14 @@ impl Runner {
         }
     }
 
+    /// Whether a cell runs, or waits for that.
+    pub(super) fn is_busy(&self) -> bool {
+        match self {
+            Self::Shell(desk) => desk.is_busy(),
+            Self::Executor(desk) => desk.is_busy(),
+        }
+    }
+
     /// Interrupts the cell in progress. Resolves once it has ended.
     pub(super) fn interrupt(&self) -> impl Future<Output = bool> + use<> {
         match self {

@@ -126,6 +126,11 @@ impl Commands {
         }
     }
 
+    /// How many run.
+    pub(crate) fn running(&self) -> usize {
+        self.known().by_id.values().filter(|command| command.family().is_some()).count()
+    }
+
     fn insert(&self, command: &Arc<Command>) {
         self.known().by_id.insert(command.id.clone(), Arc::clone(command));
     }

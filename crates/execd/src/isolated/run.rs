@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use osb_api::{
     execd::{
         CommandStatus, CreateSession, Event, EventKind, IsolatedRun, IsolatedRunStarted,
-        RunCommand, RunInSession, RunIsolated, SessionCreated,
+        RunCommand, RunInSession, RunIsolated, SessionCreated, Work,
     },
     headers,
 };
@@ -164,6 +164,15 @@ pub(super) async fn is_running(session: &Arc<Session>, daemon: &Arc<Daemon>, run
     let Ok(answer) = session.ask(daemon, request).await else { return false };
     let Ok(bytes) = whole(answer).await else { return false };
     serde_json::from_slice::<CommandStatus>(&bytes).is_ok_and(|status| status.running)
+}
+
+/// How much runs in a session.
+pub(super) async fn running(session: &Session, daemon: &Arc<Daemon>) -> Result<usize, ApiError> {
+    let answer = session.ask(daemon, get("/work")?).await?;
+    let work: Work =
+        serde_json::from_slice(&whole(answer).await?).map_err(|error| ApiError::runtime(&error))?;
+    // Whatever it says, it is one session.
+    Ok(usize::from(work.running > 0))
 }
 
 /// `GET …/runs/{run}/logs`.

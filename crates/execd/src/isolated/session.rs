@@ -38,7 +38,7 @@ const RUNS: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
-pub(super) struct Session {
+pub(crate) struct Session {
     pub(super) id: Uuid,
     pub(super) created_at: Timestamp,
     pub(super) request: CreateIsolated,
@@ -122,6 +122,11 @@ impl Session {
 
     pub(super) fn is_active(&self) -> bool {
         self.state().status == IsolatedStatus::Active
+    }
+
+    /// How much runs in it, as its own execd says.
+    pub(crate) async fn running(&self, daemon: &Arc<Daemon>) -> usize {
+        run::running(self, daemon).await.unwrap_or_default()
     }
 
     pub(super) fn describe(&self) -> IsolatedSession {

@@ -50,6 +50,12 @@ impl Isolation {
         sessions.iter().map(|session| session.summarize()).collect()
     }
 
+    /// Those that have not ended.
+    pub(crate) fn active(&self) -> Vec<Arc<Session>> {
+        let sessions = self.sessions();
+        sessions.known.values().filter(|session| session.is_active()).cloned().collect()
+    }
+
     pub(super) fn get(&self, id: &str) -> Result<Arc<Session>, ApiError> {
         if let Some(reason) = self.unavailable() {
             return Err(ApiError::unavailable(reason));

@@ -45,6 +45,11 @@ impl Terminals {
         self.all().remove(&Uuid::try_parse(id).ok()?)
     }
 
+    /// How many run something.
+    pub(crate) fn running(&self) -> usize {
+        self.all().values().filter(|terminal| terminal.is_at_work()).count()
+    }
+
     fn all(&self) -> MutexGuard<'_, HashMap<Uuid, Arc<Terminal>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -52,6 +52,11 @@ impl Order {
         Ok(Self { program, cwd, envs, identity, size })
     }
 
+    /// Whether it is an interactive shell.
+    pub(super) fn is_shell(&self) -> bool {
+        self.program.is_none()
+    }
+
     /// Who the program runs as, if not as execd itself.
     pub(super) fn identity(&self, daemon: &Daemon) -> Option<Identity> {
         daemon.environment.identity(self.identity)

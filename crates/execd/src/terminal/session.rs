@@ -137,6 +137,12 @@ impl Terminal {
         }
     }
 
+    /// Whether more runs than a shell that waits for its next line.
+    pub(super) fn is_at_work(&self) -> bool {
+        let is_more = |process: &Process| !self.order.is_shell() || process.foreground().is_some();
+        self.state().process.as_ref().is_some_and(is_more)
+    }
+
     pub(super) fn is_held(&self) -> bool {
         self.state().holder.is_some()
     }

@@ -35,6 +35,7 @@ const ROUTES: &[(Method, &str)] = &[
     (Method::DELETE, "/directories"),
     (Method::GET, "/metrics"),
     (Method::GET, "/metrics/watch"),
+    (Method::GET, "/work"),
     (Method::POST, "/pty"),
     (Method::GET, "/pty/x"),
     (Method::DELETE, "/pty/x"),

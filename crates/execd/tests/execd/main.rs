@@ -34,3 +34,4 @@ mod transcript;
 mod upload;
 mod watch;
 mod websocket;
+mod work;

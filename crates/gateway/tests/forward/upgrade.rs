@@ -1,4 +1,4 @@
-use std::convert::Infallible;
+use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -6,20 +6,31 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::{body::Incoming, client::conn::http1::SendRequest, service::service_fn};
 use hyper_util::rt::TokioIo;
 use osb_api::SandboxId;
-use osb_gateway::Route;
+use osb_gateway::{Held, Route};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::UnixStream,
 };
 
-use crate::site::{Answer, PORT, Site, answer};
+use crate::site::{Answer, PORT, Site, answer, settle};
 
 /// A client's connection to a server that forwards everything to one sandbox.
 async fn front(site: &Site, sandbox: SandboxId) -> SendRequest<Empty<Bytes>> {
+    front_holding(site, sandbox, &Arc::default()).await
+}
+
+/// The same, with each request holding `what` until it is over.
+async fn front_holding(
+    site: &Site,
+    sandbox: SandboxId,
+    what: &Arc<()>,
+) -> SendRequest<Empty<Bytes>> {
+    let what = Arc::clone(what);
     let (near, far) = UnixStream::pair().expect("a stream");
     let gateway = site.gateway.clone();
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let gateway = gateway.clone();
+        request.extensions_mut().insert(Held::new(Arc::clone(&what)));
         async move {
             let rest = request.uri().path().to_owned();
             let route = Route { sandbox, port: PORT, rest: &rest, prefix: "" };
@@ -158,4 +169,31 @@ async fn shutdown_ends_everything_that_runs() {
     site.gateway.shutdown().await;
     let ended = stream.read(&mut [0; 1]).await;
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+}
+
+#[tokio::test]
+async fn what_a_request_holds_is_kept_until_it_is_over() {
+    let site = Site::new();
+    let id = echo(&site).await;
+    let what = Arc::new(());
+    let mut client = front_holding(&site, id, &what).await;
+    let response = client.send_request(websocket()).await.unwrap();
+    let mut stream = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    settle().await;
+    // Whoever served the connection is gone with the upgrade.
+    assert_eq!(Arc::strong_count(&what), 2, "the stream goes on");
+    stream.shutdown().await.unwrap();
+    stream.read_to_end(&mut Vec::new()).await.unwrap();
+    drop(stream);
+    drop(client);
+    site.tasks.close();
+    site.tasks.wait().await;
+    settle().await;
+    assert_eq!(Arc::strong_count(&what), 1);
+
+    let request = Request::get("/").extension(Held::new(Arc::clone(&what)));
+    let response = site.forward(id, request.body(Empty::new()).unwrap()).await.unwrap();
+    assert_eq!(Arc::strong_count(&what), 2, "its body is still to be read");
+    drop(response);
+    assert_eq!(Arc::strong_count(&what), 1);
 }

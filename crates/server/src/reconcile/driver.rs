@@ -1,7 +1,10 @@
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use osb_api::SandboxId;
-use osb_core::{Chain, Goal, ObservedState, Phase, Reason, RuntimeError, Status, Step, plan};
+use osb_core::{
+    Chain, Goal, IdleAction, ObservedState, Phase, Reason, RuntimeError, Status, Step, plan,
+};
 use osb_registry::Login;
 use tokio::{sync::watch, time::Instant};
 use tracing::Instrument;
@@ -34,6 +37,8 @@ pub(super) struct Driver {
     failures: u32,
     /// Whether somebody answers for what the sandbox sends.
     attended: bool,
+    /// Whether something was at work in the sandbox, which nobody else used, when it was last asked.
+    pub(super) at_work: bool,
 }
 
 /// Why the rest of a plan is not carried out.
@@ -64,6 +69,7 @@ impl Driver {
             stillborn: None,
             failures: 0,
             attended: false,
+            at_work: false,
         }
     }
 
@@ -97,7 +103,8 @@ impl Driver {
             while !self.shared.stop.is_cancelled() {
                 let record = Arc::clone(&records.borrow_and_update());
                 let observed = sightings.borrow_and_update().observed(self.id);
-                let steps = plan(&record.desired, observed.as_ref(), self.shared.clock.now());
+                let (used, now) = (record.uses.last(), self.shared.clock.now());
+                let steps = plan(&record.desired, observed.as_ref(), used, now);
                 let up = observed.is_some_and(|seen| is_up(&seen.state));
                 if !up {
                     self.leave();
@@ -142,6 +149,8 @@ impl Driver {
             Step::Ensure => self.ensure(records).await,
             Step::Pause => self.pause().await,
             Step::Resume => self.resume().await,
+            Step::Rest => self.rest(records).await,
+            Step::Wake => self.write(wake).await,
             Step::Remove => self.remove().await,
             Step::Forget => {
                 // Earlier than the record goes: whoever is killed in between does both again.
@@ -303,7 +312,9 @@ impl Driver {
             }
             Err(error) => {
                 tracing::error!(error = %Chain(&error), "the sandbox could not be resumed");
-                self.stay(&busy, &error, Attempt::Resume, Goal::Paused).await
+                self.stay(&busy, &error, Attempt::Resume, Goal::Paused).await?;
+                // Somebody wanted it to run: whoever uses it next may try again.
+                self.write(doze).await
             }
         }
     }
@@ -364,13 +375,16 @@ impl Driver {
         if self.birth.is_some() && record.phase() != Phase::Pending {
             self.announce(Arc::clone(record)).await?;
         }
-        let expiry = self.expiry(record);
+        let (expiry, idle) = (self.expiry(record), self.idle_at(record));
+        let look = self.next_look(record);
         let deadline = self.birth.as_ref().map(Birth::deadline);
         let stop = self.shared.stop.clone();
         tokio::select! {
             _ = records.changed() => Ok(()),
             _ = sightings.changed() => Ok(()),
             () = until(expiry) => Ok(()),
+            () = until(idle) => Ok(()),
+            () = until(look) => self.look(record, records).await,
             () = stop.cancelled() => Ok(()),
             () = until(deadline) => self.announce_pending().await,
             () = abandoned(self.birth.as_mut()) => self.withdraw().await,
@@ -435,9 +449,19 @@ impl Driver {
     }
 
     fn expiry(&self, record: &Record) -> Option<Instant> {
-        let left = record.desired.expires_at?.duration_since(self.shared.clock.now());
+        Some(self.instant(record.desired.expires_at?))
+    }
+
+    /// When the plan changes if nobody uses the sandbox until then.
+    fn idle_at(&self, record: &Record) -> Option<Instant> {
+        let idle = record.desired.idle_at(record.uses.last(), self.shared.clock.now());
+        idle.map(|at| self.instant(at))
+    }
+
+    fn instant(&self, moment: Timestamp) -> Instant {
+        let left = moment.duration_since(self.shared.clock.now());
         let left = Duration::try_from(left).unwrap_or_default();
-        Some(Instant::now() + left.min(LONGEST_SLEEP))
+        Instant::now() + left.min(LONGEST_SLEEP)
     }
 
     pub(super) async fn write(
@@ -470,6 +494,20 @@ fn unwritten(error: StoreError) -> Setback {
     Setback::Unwritten(error)
 }
 
+/// One that sleeps when nobody uses it sleeps, rather than being paused for good.
+fn doze(record: &mut Record) {
+    let sleeps = record.desired.idle.is_some_and(|rule| rule.action == IdleAction::Pause);
+    if sleeps && record.desired.goal == Goal::Paused {
+        record.desired.goal = Goal::Asleep;
+    }
+}
+
+fn wake(record: &mut Record) {
+    if record.desired.goal == Goal::Asleep {
+        record.desired.goal = Goal::Running;
+    }
+}
+
 fn remove_it(record: &mut Record) {
     record.desired.goal = Goal::Removed;
 }
@@ -494,6 +532,8 @@ fn step_name(step: &Step) -> &'static str {
         Step::Ensure => "ensure",
         Step::Pause => "pause",
         Step::Resume => "resume",
+        Step::Rest => "rest",
+        Step::Wake => "wake",
         Step::Remove => "remove",
         Step::Forget => "forget",
     }

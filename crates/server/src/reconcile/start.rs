@@ -1,6 +1,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use osb_core::{Clock, Goal, ObservedState, Phase, Runtime, RuntimeError};
+use osb_gateway::Gateway;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{Driver, Outbound, Reconciler, Shared, Sighting, Sightings, images, snapshots, watch};
@@ -31,6 +32,7 @@ impl Reconciler {
         clock: Arc<dyn Clock>,
         outbound: Outbound,
         library: Option<Arc<Library>>,
+        gateway: Gateway,
     ) -> Result<Self, StartupError> {
         let shared = Arc::new(Shared {
             runtime,
@@ -39,6 +41,7 @@ impl Reconciler {
             sightings: Sightings::default(),
             outbound,
             library,
+            gateway,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
@@ -52,6 +55,8 @@ impl Reconciler {
         shared.tasks.spawn(images::tidy(Arc::clone(&shared)));
         for record in shared.store.index().newest_first(|_| true) {
             let id = record.id();
+            // Nobody knows who used it meanwhile.
+            record.uses.note(shared.clock.now());
             let mut seen = world.remove(&id);
             if !record.announced {
                 withdraw(&shared.store, id).await?;

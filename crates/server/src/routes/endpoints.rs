@@ -7,8 +7,9 @@ use axum::{
     extract::{RawQuery, State},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use jiff::Timestamp;
 use osb_api::{
-    codes, headers,
+    headers,
     lifecycle::{Endpoint, EndpointQuery},
     ports,
 };
@@ -18,6 +19,7 @@ use crate::{
     config,
     error::ApiError,
     extract::Id,
+    ingress::{Destination, LAST_EXPIRY, port},
     place, query,
     record::Record,
 };
@@ -25,7 +27,8 @@ use crate::{
 /// Says where a port can be reached and what calls to it must carry.
 ///
 /// All ports are reached through this server. Nothing is checked: the port may get its listener
-/// later.
+/// later. With `expires` the address itself opens the port until then, and needs no token of the
+/// sandbox; execd and the policy ask for their own all the same.
 pub(super) async fn get(
     State(app): State<App>,
     Id(id): Id,
@@ -36,20 +39,23 @@ pub(super) async fn get(
     let port = port(uri.path().rsplit('/').next().unwrap_or_default())?;
     let query = parse(raw.as_deref().unwrap_or_default())?;
     let record = app.record(id)?;
-    if query.expires.is_some() {
-        return Err(if query.use_server_proxy == Some(true) {
-            ApiError::invalid("expires and use_server_proxy exclude each other")
-        } else {
-            ApiError::unsupported("signed endpoints are not supported yet: leave expires out")
-        });
+    if query.expires.is_some() && query.use_server_proxy == Some(true) {
+        return Err(ApiError::invalid("expires and use_server_proxy exclude each other"));
     }
-    let host = host(&app, &sent);
-    let mount = place::mount(uri.path());
-    let tokens = tokens(&record, port);
-    let endpoint = Endpoint {
-        endpoint: format!("{host}{mount}/sandboxes/{id}/proxy/{port}"),
-        headers: (!tokens.is_empty()).then_some(tokens),
+    let signature = match &query.expires {
+        Some(expires) => Some(app.signer.sign(id, port, expiry(expires, app.clock.now())?)),
+        None => None,
     };
+    let to = Destination { id, port, signature };
+    let endpoint = match &app.gateway_domain {
+        Some(domain) if to.signature.is_some() => domain.address(&to.label()),
+        _ => {
+            let (host, mount) = (host(&app, &sent), place::mount(uri.path()));
+            format!("{host}{mount}/sandboxes/{id}/proxy/{}", to.segment())
+        }
+    };
+    let tokens = tokens(&record, &to);
+    let endpoint = Endpoint { endpoint, headers: (!tokens.is_empty()).then_some(tokens) };
     Ok((origin(&record), JsonBody(endpoint)))
 }
 
@@ -61,11 +67,12 @@ fn origin(record: &Record) -> HeaderMap {
     said.into_iter().collect()
 }
 
-/// A port that can be called.
-pub(super) fn port(text: &str) -> Result<u16, ApiError> {
+/// The moment until which an address is to be good.
+fn expiry(text: &str, now: Timestamp) -> Result<u64, ApiError> {
     let number = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
-    number.filter(|port| *port != 0).ok_or_else(|| {
-        ApiError::invalid_as(codes::INVALID_PORT, "the port must be a number of 1 to 65535")
+    let is_ahead = |at: &u64| i64::try_from(*at).is_ok_and(|at| at > now.as_second());
+    number.filter(|at| is_ahead(at) && *at <= LAST_EXPIRY).ok_or_else(|| {
+        ApiError::invalid("expires must be a moment in the future, in whole seconds since 1970")
     })
 }
 
@@ -91,13 +98,14 @@ fn host<'a>(app: &'a Parts, headers: &'a HeaderMap) -> &'a str {
     asked.filter(|host| config::is_host(host)).unwrap_or(&app.local_host)
 }
 
-fn tokens(record: &Record, port: u16) -> BTreeMap<String, String> {
-    let own = match port {
+fn tokens(record: &Record, to: &Destination) -> BTreeMap<String, String> {
+    let own = match to.port {
         ports::EXECD => Some(("X-EXECD-ACCESS-TOKEN", &record.desired.spec.token)),
         ports::EGRESS => Some(("OPENSANDBOX-EGRESS-AUTH", &record.egress_token)),
         _ => None,
     };
-    let secure = record.secure_access.as_ref().map(|token| ("OpenSandbox-Secure-Access", token));
+    let secure = record.secure_access.as_ref().filter(|_| to.signature.is_none());
+    let secure = secure.map(|token| ("OpenSandbox-Secure-Access", token));
     own.into_iter()
         .chain(secure)
         .map(|(name, token)| (name.to_owned(), token.reveal().to_owned()))

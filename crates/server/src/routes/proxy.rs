@@ -1,4 +1,5 @@
-//! The way into a sandbox. It asks for no API key: execd and `secureAccess` have their own tokens.
+//! The way into a sandbox. It asks for no API key: execd and `secureAccess` have their own tokens, and
+//! a signed address is one.
 
 use axum::{
     body::Body,
@@ -8,11 +9,18 @@ use axum::{
 use http::HeaderMap;
 use osb_api::{codes, headers, ports};
 use osb_core::Phase;
-use osb_gateway::Route;
+use osb_gateway::{Held, Route};
 use subtle::ConstantTimeEq;
 
-use super::{egress, endpoints};
-use crate::{app::App, error::ApiError, extract::Id, place::SandboxPath, record::Record};
+use super::{access, egress};
+use crate::{
+    app::App,
+    error::ApiError,
+    extract::Id,
+    ingress::{Destination, Unsigned},
+    place::SandboxPath,
+    record::Record,
+};
 
 pub(super) async fn forward(
     State(app): State<App>,
@@ -20,24 +28,53 @@ pub(super) async fn forward(
     request: Request,
 ) -> Result<Response, ApiError> {
     let path = request.uri().path();
-    let whole = request.uri().path_and_query().map_or(path, |whole| whole.as_str()).to_owned();
     let (port, below) =
         SandboxPath::parse(path).and_then(SandboxPath::proxied).ok_or_else(ApiError::no_route)?;
-    let prefix_length = path.len() - below.len();
-    let port = endpoints::port(port)?;
-    let record = app.record(id)?;
-    check_access(&record, request.headers())?;
-    if port == ports::EGRESS {
-        let below = below.to_owned();
-        return egress::serve(&app, &record, request, &below).await;
-    }
-    check_up(&record)?;
+    let prefix = path.len() - below.len();
+    let to = Destination::at(id, port)?;
+    reach(&app, &to, prefix, request).await
+}
 
-    let (prefix, rest) = whole.split_at_checked(prefix_length).ok_or_else(ApiError::no_route)?;
-    let rooted = if rest.starts_with('/') { rest } else { &format!("/{rest}") };
-    let route = Route { sandbox: id, port, rest: rooted, prefix };
+/// Passes a request on to where it is for. The first `prefix` bytes of its path say where that is,
+/// and are not for the service.
+pub(crate) async fn reach(
+    app: &App,
+    to: &Destination,
+    prefix: usize,
+    mut request: Request,
+) -> Result<Response, ApiError> {
+    let whole = request.uri().path_and_query().map_or("", |whole| whole.as_str()).to_owned();
+    let (prefix, rest) = whole.split_at_checked(prefix).ok_or_else(ApiError::no_route)?;
+    check_signature(app, to)?;
+    let record = app.record(to.id)?;
+    if to.signature.is_none() {
+        check_access(&record, request.headers())?;
+    }
+    access::renew(app, &record, request.headers());
+    if to.port == ports::EGRESS {
+        let below = rest.split('?').next().unwrap_or_default();
+        return egress::serve(app, &record, request, below).await;
+    }
+    let (record, used) = access::begin(app, record).await?;
+    check_up(&record)?;
+    if let Some(used) = used {
+        request.extensions_mut().insert(Held::new(used));
+    }
+
+    let rooted = if rest.is_empty() || rest.starts_with('?') { &format!("/{rest}") } else { rest };
+    let route = Route { sandbox: to.id, port: to.port, rest: rooted, prefix };
     let response = app.gateway.forward(&route, request).await?;
     Ok(response.map(Body::new))
+}
+
+/// Refuses an address whose signature is not good, whatever else the request has.
+fn check_signature(app: &App, to: &Destination) -> Result<(), ApiError> {
+    let Some(signature) = to.signature else { return Ok(()) };
+    let checked = app.signer.check(to.id, to.port, signature, app.clock.now());
+    checked.map_err(|unsigned| match unsigned {
+        Unsigned::Wrong => ApiError::signature_invalid(),
+        Unsigned::Expired => ApiError::signature_expired(),
+    })
 }
 
 /// Asks for the sandbox's own token, if it was made that way.

@@ -14,6 +14,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0006_image_digests.sql"),
     include_str!("../../migrations/0007_templates.sql"),
     include_str!("../../migrations/0008_history.sql"),
+    include_str!("../../migrations/0009_access.sql"),
 ];
 
 /// Brings the schema up to date.

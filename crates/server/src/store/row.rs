@@ -4,13 +4,14 @@ use std::{error::Error, sync::Arc};
 
 use jiff::Timestamp;
 use osb_api::SandboxId;
-use osb_core::{Desired, Goal, Token};
+use osb_core::{Desired, Goal, IdleAction, IdleRule, Token};
 use rusqlite::{Connection, Row, Transaction, params};
 
 use super::{StoreError, history_row};
 use crate::{
     history::History,
     record::{Purpose, Record},
+    uses::Uses,
 };
 
 pub(super) fn load(connection: &Connection) -> Result<Vec<Record>, StoreError> {
@@ -19,7 +20,7 @@ pub(super) fn load(connection: &Connection) -> Result<Vec<Record>, StoreError> {
         .prepare(
             "SELECT id, spec, goal, status, expires_at, created_at, metadata, extensions, platform,
                     egress_token, secure_access, announced, policy, credential_proxy,
-                    vault_terms, template_id
+                    vault_terms, template_id, renew_seconds, idle_seconds, idle_action, asleep
              FROM sandboxes",
         )
         .map_err(failed)?;
@@ -46,12 +47,13 @@ fn read(row: &Row<'_>) -> Result<Record, Box<dyn Error + Send + Sync>> {
     Ok(Record {
         desired: Desired {
             spec: serde_json::from_str(&text(1)?)?,
-            goal: goal(&text(2)?)?,
+            goal: goal(&text(2)?, row.get(19)?)?,
             status: serde_json::from_str(&text(3)?)?,
             expires_at: row
                 .get::<_, Option<i64>>(4)?
                 .map(Timestamp::from_microsecond)
                 .transpose()?,
+            idle: idle(row)?,
         },
         created_at: Timestamp::from_microsecond(row.get(5)?)?,
         metadata: serde_json::from_str(&text(6)?)?,
@@ -74,10 +76,12 @@ fn read(row: &Row<'_>) -> Result<Record, Box<dyn Error + Send + Sync>> {
             .transpose()?
             .unwrap_or_default(),
         template: row.get::<_, Option<String>>(15)?.map(|id| id.parse()).transpose()?,
+        renew_seconds: row.get(16)?,
         purpose: Purpose::default(),
         history: History::default(),
         requests: 0,
         failed_removals: 0,
+        uses: Uses::default(),
     })
 }
 
@@ -88,13 +92,15 @@ pub(super) fn write(
     let mut statement = transaction.prepare_cached(
         "INSERT INTO sandboxes (id, spec, goal, status, expires_at, created_at, metadata,
                                 extensions, platform, egress_token, secure_access, announced,
-                                policy, credential_proxy, vault_terms, template_id)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+                                policy, credential_proxy, vault_terms, template_id,
+                                renew_seconds, idle_seconds, idle_action, asleep)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
+                 ?19, ?20)
          ON CONFLICT (id) DO UPDATE SET
              spec = excluded.spec, goal = excluded.goal, status = excluded.status,
              expires_at = excluded.expires_at,
              metadata = excluded.metadata, announced = excluded.announced,
-             policy = excluded.policy",
+             policy = excluded.policy, asleep = excluded.asleep",
     )?;
     let platform = record.platform.as_ref().map(serde_json::to_string).transpose()?;
     let policy = record.policy.as_deref().map(serde_json::to_string).transpose()?;
@@ -115,6 +121,10 @@ pub(super) fn write(
         record.credential_proxy,
         serde_json::to_string(&record.vault_terms)?,
         record.template.map(|id| id.to_string()),
+        record.renew_seconds,
+        record.desired.idle.map(|rule| rule.seconds),
+        record.desired.idle.map(|rule| action_word(rule.action)),
+        record.desired.goal == Goal::Asleep,
     ])?;
     Ok(())
 }
@@ -130,16 +140,36 @@ pub(super) fn delete(transaction: &Transaction<'_>, id: SandboxId) -> rusqlite::
 fn goal_word(goal: Goal) -> &'static str {
     match goal {
         Goal::Running => "running",
-        Goal::Paused => "paused",
+        Goal::Paused | Goal::Asleep => "paused",
         Goal::Removed => "removed",
     }
 }
 
-fn goal(word: &str) -> Result<Goal, String> {
+fn goal(word: &str, asleep: bool) -> Result<Goal, String> {
     match word {
         "running" => Ok(Goal::Running),
+        "paused" if asleep => Ok(Goal::Asleep),
         "paused" => Ok(Goal::Paused),
         "removed" => Ok(Goal::Removed),
         _ => Err(format!("{word:?} is not a goal")),
+    }
+}
+
+fn idle(row: &Row<'_>) -> Result<Option<IdleRule>, Box<dyn Error + Send + Sync>> {
+    let (Some(seconds), Some(word)) = (row.get(17)?, row.get::<_, Option<String>>(18)?) else {
+        return Ok(None);
+    };
+    let action = match word.as_str() {
+        "pause" => IdleAction::Pause,
+        "delete" => IdleAction::Remove,
+        _ => return Err(format!("{word:?} is nothing to do with an idle sandbox").into()),
+    };
+    Ok(Some(IdleRule { seconds, action }))
+}
+
+fn action_word(action: IdleAction) -> &'static str {
+    match action {
+        IdleAction::Pause => "pause",
+        IdleAction::Remove => "delete",
     }
 }

@@ -61,8 +61,6 @@ async fn every_port_has_an_endpoint_on_this_server() {
     for port in ["0", "65536", "http", "-1", "+80", "%38"] {
         server.get(&at(port)).await.refusal(400, "DOCKER::INVALID_PORT");
     }
-    let signed = server.get(&at("80?expires=2000000000")).await;
-    signed.refusal(400, "SANDBOX::API_NOT_SUPPORTED");
     let both = server.get(&at("80?expires=2000000000&use_server_proxy=true")).await;
     both.refusal(400, "SANDBOX::INVALID_PARAMETER");
     let unclear = server.get(&at("80?use_server_proxy=perhaps")).await;

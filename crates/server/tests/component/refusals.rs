@@ -98,10 +98,6 @@ async fn what_is_not_supported_yet_is_said_and_not_ignored() {
         (json!({"lifecycle": {"prestart": {}}}), "SANDBOX::INVALID_PARAMETER"),
         (json!({"extensions": {"poolRef": "*"}}), "SANDBOX::UNSUPPORTED_POOL_REF"),
         (
-            json!({"extensions": {"access.renew.extend.seconds": "600"}}),
-            "SANDBOX::API_NOT_SUPPORTED",
-        ),
-        (
             json!({"image": {"uri": "host", "auth": {"username": "u", "password": "p"}}}),
             "SANDBOX::API_NOT_SUPPORTED",
         ),

@@ -50,7 +50,9 @@ async fn change(app: &App, id: SandboxId, wanted: &'static Change) -> Result<Sta
         ));
     }
     let asked = app.store.update(id, move |record| {
-        if record.phase() != wanted.from || record.desired.goal == Goal::Removed {
+        // One that sleeps until somebody uses it can be made to stay.
+        let stays = record.desired.goal == Goal::Asleep && wanted.goal == Goal::Paused;
+        if !stays && record.phase() != wanted.from || record.desired.goal == Goal::Removed {
             let (code, rule) = wanted.refused;
             let state = record.phase();
             return Err(ApiError::conflict(code, format!("{rule}, and this one is {state}")));
