@@ -164,6 +164,27 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_handshake_ends_or_is_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+        fs::write(&certificate, cert.pem()).unwrap();
+        fs::write(&key, signing_key.serialize_pem()).unwrap();
+        let tls = Tls::new(RawTls { certificate, key }.read().unwrap());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // Nothing at all, or the first bytes of a record and no more.
+        for said in [&b""[..], &[0x16, 3, 1]] {
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            client.write_all(said).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let error = tls.accept(stream).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+            drop(client);
+        }
+    }
+
     #[test]
     fn what_is_said_in_the_clear_has_its_length() {
         let text = std::str::from_utf8(IN_THE_CLEAR).unwrap();

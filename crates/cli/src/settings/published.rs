@@ -204,3 +204,35 @@ fn are_not_kept(value: &DeValue<'_>) -> bool {
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::settings::shape::Shape;
+
+    #[test]
+    fn a_key_has_one_fate_and_is_not_one_of_ours() {
+        let file = Shape::of_file();
+        let ours: HashSet<String> =
+            file.leaves().into_iter().map(|leaf| leaf.replace('-', "_")).collect();
+        let mut seen = HashSet::new();
+        for (path, fate) in KEYS {
+            assert!(seen.insert(path), "{path} is there twice");
+            assert!(!ours.contains(*path), "{path} is a setting of this server");
+            assert!(!path.contains('-'), "{path} is not as the published server writes it");
+            if let Fate::Is(key) = fate {
+                let (table, _) = path.split_once('.').unwrap();
+                assert!(file.field(table).unwrap().shape.field(key).is_some(), "{key}");
+            }
+        }
+    }
+
+    #[test]
+    fn tables_and_their_keys_are_found() {
+        assert!(is_table("docker") && is_table("store") && !is_table("dock"));
+        assert!(keys_of("docker").any(|key| key == "pids_limit"));
+        assert!(keys_of("").any(|key| key == "tenants"));
+    }
+}
