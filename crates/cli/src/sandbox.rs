@@ -4,6 +4,7 @@ mod create;
 mod endpoint;
 mod exec;
 mod get;
+mod logs;
 mod ls;
 mod pause;
 mod renew;
@@ -23,6 +24,12 @@ pub(crate) enum Command {
     Get(get::Args),
     /// Show what sandboxes use
     Stats(stats::Args),
+    /// Print what the entrypoint of a sandbox printed
+    ///
+    /// Also when the sandbox is paused or over, until it is removed.
+    Logs(logs::LogsArgs),
+    /// Print what happened to a sandbox
+    Events(logs::EventsArgs),
     /// Remove sandboxes
     #[command(visible_alias = "kill")]
     Rm(rm::Args),
@@ -51,6 +58,8 @@ pub(crate) async fn main(
         Command::Ls(args) => ls::main(args, environment, output).await,
         Command::Get(args) => get::main(args, environment, output).await,
         Command::Stats(args) => stats::main(args, environment, output).await,
+        Command::Logs(args) => logs::logs(args, environment, output).await,
+        Command::Events(args) => logs::events(args, environment, output).await,
         Command::Rm(args) => rm::main(args, environment, output).await,
         Command::Exec(args) => exec::main(args, environment, output).await,
         Command::Endpoint(args) => endpoint::main(args, environment, output).await,

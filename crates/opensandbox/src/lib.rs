@@ -21,6 +21,7 @@
 
 mod connection;
 mod decisions;
+mod diagnostics;
 mod download;
 mod error;
 mod events;

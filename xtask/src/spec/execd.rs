@@ -213,6 +213,11 @@ fn entrypoint() -> Vec<Operation> {
         get("entrypointLogs", "/entrypoint/logs", "What the entrypoint printed last")
             .describe("Both of its outputs, as they came. Only the last mebibyte is kept.")
             .may("cursor", "The byte to begin at.", Type::Integer)
+            .may(
+                "since",
+                "Only what came later, in milliseconds since 1970; roughly.",
+                Type::Integer,
+            )
             .answers_log(headers::COMMAND_CURSOR),
     ]
     .map(|operation| operation.tag("entrypoint"))
