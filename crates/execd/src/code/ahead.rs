@@ -1,6 +1,9 @@
 //! Interpreters that are started before anybody has a cell for them.
 
-use std::ffi::{OsStr, OsString};
+use std::{
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+};
 
 use osb_api::execd::ContextKind;
 use osb_core::agent::CodeAhead;
@@ -71,30 +74,95 @@ const READ_BY_PYTHON: [&str; 10] =
 /// Those that Node reads.
 const READ_BY_NODE: [&str; 4] = ["NODE", "SSL_", "TZ", "UV_"];
 
-/// Whether an interpreter that was started with `had` can be told that it has `wanted`, so that it is
-/// as if it had been started with it.
-pub(super) fn suits(language: Language, kind: ContextKind, had: &Birth, wanted: &Birth) -> bool {
-    let own: &[&str] = match (language, kind) {
-        (Language::Python, _) => &READ_BY_PYTHON,
-        (Language::JavaScript | Language::TypeScript, ContextKind::Builtin) => &READ_BY_NODE,
-        // Nobody can tell them.
-        _ => return had == wanted,
-    };
-    let is_read = |name: &OsStr| {
-        let name = name.as_encoded_bytes();
-        READ_BY_ALL.iter().chain(own).any(|begin| name.starts_with(begin.as_bytes()))
-    };
+/// Variables by which whoever asks chooses among the versions of an image.
+const VERSIONS: [&str; 4] = ["GO_VERSION", "JAVA_VERSION", "NODE_VERSION", "PYTHON_VERSION"];
+
+/// Variables that are never there before an interpreter is, and that none of those reads that are
+/// not told of them: which sandbox it is in, and what the entry point of an image makes of a version.
+const LATER: [&str; 2] = ["JAVA_HOME", "OPENSANDBOX_ID"];
+
+/// What is known of an interpreter that was started ahead.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) language: Language,
+    pub(super) kind: ContextKind,
+    /// As it says itself.
+    pub(super) version: Option<&'a str>,
+}
+
+impl Known<'_> {
+    /// Whether it was started with what is as good as `wanted`, or can be told the difference, so that
+    /// it is as if it had been started with it. This looks at files.
+    pub(super) fn suits(&self, had: &Birth, wanted: &Birth) -> bool {
+        let (own, programs): (&[&str], &[&str]) = match (self.language, self.kind) {
+            (Language::Python, _) => (&READ_BY_PYTHON, &["python3", "python"]),
+            (Language::JavaScript | Language::TypeScript, ContextKind::Builtin) => {
+                (&READ_BY_NODE, &["node"])
+            }
+            // Nobody can tell them anything.
+            _ => return had.cwd == wanted.cwd && self.makes_do(had, wanted),
+        };
+        let is_read =
+            |name: &str| READ_BY_ALL.iter().chain(own).any(|begin| name.starts_with(begin));
+        differing(had, wanted).all(|name| match name.to_str() {
+            Some(env::PATH) => {
+                let place = |birth: &Birth| programs.iter().find_map(|name| on_path(name, birth));
+                place(had) == place(wanted)
+            }
+            Some(name) if VERSIONS.contains(&name) => self.is_of(name, wanted),
+            Some(name) => LATER.contains(&name) || !is_read(name),
+            None => true,
+        })
+    }
+
+    /// Whether what differs is nothing that those who ask have chosen.
+    fn makes_do(&self, had: &Birth, wanted: &Birth) -> bool {
+        differing(had, wanted).all(|name| match name.to_str() {
+            Some(env::PATH) => goes_on(had.env.get(name), wanted.env.get(name)),
+            Some(name) if VERSIONS.contains(&name) => self.is_of(name, wanted),
+            Some(name) => LATER.contains(&name),
+            None => false,
+        })
+    }
+
+    /// Whether it is of the version that a variable asks for, if that is its own.
+    fn is_of(&self, variable: &str, wanted: &Birth) -> bool {
+        let own = match self.language {
+            Language::Python => "PYTHON_VERSION",
+            Language::JavaScript | Language::TypeScript => "NODE_VERSION",
+            Language::Java => "JAVA_VERSION",
+            Language::Go => "GO_VERSION",
+            Language::Bash => return true,
+        };
+        // Those that execd starts itself are found by `PATH`.
+        if variable != own || self.kind == ContextKind::Builtin {
+            return true;
+        }
+        let asked = wanted.env.get(OsStr::new(variable)).and_then(|asked| asked.to_str());
+        let (Some(asked), Some(version)) = (asked, self.version) else { return false };
+        let asked = asked.trim_start_matches('v').trim_end_matches(".x");
+        let version = version.trim_start_matches("go").trim_start_matches('v');
+        let rest = version.strip_prefix(asked);
+        !asked.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+}
+
+/// The names of variables that are not the same in both.
+fn differing<'a>(had: &'a Birth, wanted: &'a Birth) -> impl Iterator<Item = &'a OsString> {
     let names = had.env.keys().chain(wanted.env.keys());
-    let mut differing = names.filter(|name| had.env.get(*name) != wanted.env.get(*name));
-    differing.all(|name| match name.to_str() {
-        Some(env::PATH) => finds_the_same(had.env.get(name), wanted.env.get(name)),
-        _ => !is_read(name),
-    })
+    names.filter(|name| had.env.get(*name) != wanted.env.get(*name))
+}
+
+/// Where a program is that is started by its name.
+fn on_path(name: &str, birth: &Birth) -> Option<PathBuf> {
+    let path = birth.env.get(OsStr::new(env::PATH))?;
+    let places = std::env::split_paths(path).map(|place| place.join(name));
+    places.into_iter().find(|place| place.is_absolute() && place.is_file())
 }
 
 /// Whether programs that are found on one path are found in the same place on the other, which then
 /// only goes on where the first ends.
-fn finds_the_same(had: Option<&OsString>, wanted: Option<&OsString>) -> bool {
+fn goes_on(had: Option<&OsString>, wanted: Option<&OsString>) -> bool {
     let (Some(had), Some(wanted)) = (had, wanted) else { return false };
     let rest = wanted.as_encoded_bytes().strip_prefix(had.as_encoded_bytes());
     rest.is_some_and(|rest| rest.starts_with(b":"))
@@ -102,8 +170,6 @@ fn finds_the_same(had: Option<&OsString>, wanted: Option<&OsString>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
     fn birth(variables: &[(&str, &str)]) -> Birth {
@@ -119,6 +185,10 @@ mod tests {
         assert_eq!(ahead.imports, ["numpy"]);
     }
 
+    fn known(language: Language, kind: ContextKind) -> Known<'static> {
+        Known { language, kind, version: Some("3.11.2") }
+    }
+
     #[test]
     fn what_is_read_at_the_start_cannot_be_told_later() {
         let had = birth(&[("PATH", "/usr/bin"), ("HOME", "/root"), ("A", "1")]);
@@ -131,9 +201,9 @@ mod tests {
             for (name, value, suiting) in [
                 ("A", "2", true),
                 ("B", "1", true),
+                ("OPENSANDBOX_ID", "x", true),
+                ("NODE_VERSION", "20", true),
                 ("PATH", "/usr/bin:/opt/bin", true),
-                ("PATH", "/opt/bin:/usr/bin", false),
-                ("PATH", "/usr/bin2", false),
                 ("HOME", "/srv", false),
                 ("HOME", "/root", true),
                 ("LD_PRELOAD", "/x.so", false),
@@ -144,20 +214,60 @@ mod tests {
                 ("NODE_OPTIONS", "--x", language == Language::Python),
                 ("NODE_EXTRA_CA_CERTS", "/x", language == Language::Python),
             ] {
-                let wanted = with(name, value);
-                assert_eq!(
-                    suits(language, ContextKind::Builtin, &had, &wanted),
-                    suiting,
-                    "{language:?} {name}={value}"
-                );
+                let suits = known(language, ContextKind::Builtin).suits(&had, &with(name, value));
+                assert_eq!(suits, suiting, "{language:?} {name}={value}");
             }
         }
-        let suits_kernel = |language, wanted| suits(language, ContextKind::Jupyter, &had, &wanted);
-        let python = Language::Python;
-        assert!(suits_kernel(python, birth(&[("PATH", "/usr/bin"), ("HOME", "/root")])));
-        assert!(!suits_kernel(python, birth(&[("A", "1"), ("HOME", "/root")])));
-        for language in [Language::Go, Language::TypeScript] {
-            assert!(suits_kernel(language, had.clone()) && !suits_kernel(language, with("B", "1")));
+        let python = known(Language::Python, ContextKind::Jupyter);
+        assert!(python.suits(&had, &birth(&[("PATH", "/usr/bin"), ("HOME", "/root")])));
+        for (name, value, suiting) in [
+            ("OPENSANDBOX_ID", "x", true),
+            ("JAVA_HOME", "/opt/java", true),
+            ("PATH", "/usr/bin:/root/bin", true),
+            ("PATH", "/root/bin:/usr/bin", false),
+            ("PYTHON_VERSION", "3.12", true),
+            ("B", "1", false),
+        ] {
+            for language in [Language::Go, Language::Java, Language::TypeScript] {
+                let suits = known(language, ContextKind::Jupyter).suits(&had, &with(name, value));
+                assert_eq!(suits, suiting, "{language:?} {name}={value}");
+            }
         }
+    }
+
+    #[test]
+    fn a_version_that_is_asked_for_is_the_one_that_is_there() {
+        let had = birth(&[]);
+        let suits = |version, asked| {
+            let (language, kind) = (Language::Python, ContextKind::Jupyter);
+            Known { language, kind, version }.suits(&had, &birth(&[("PYTHON_VERSION", asked)]))
+        };
+        for asked in ["3", "3.11", "3.11.2", "3.x"] {
+            assert!(suits(Some("3.11.2"), asked), "{asked}");
+        }
+        for asked in ["", "3.1", "3.12", "3.11.20", "2"] {
+            assert!(!suits(Some("3.11.2"), asked), "{asked}");
+        }
+        assert!(!suits(None, "3.11"));
+        let go = Known { version: Some("go1.24.3"), ..known(Language::Go, ContextKind::Jupyter) };
+        assert!(go.suits(&had, &birth(&[("GO_VERSION", "1.24")])));
+    }
+
+    /// Another language's programs before the others do not make it another interpreter.
+    #[test]
+    fn a_path_is_the_same_if_the_interpreter_is() {
+        let place = tempfile::tempdir().unwrap();
+        let bin = |name: &str| place.path().join(name).display().to_string();
+        for (directory, program) in [("one", "python3"), ("two", "python3"), ("java", "java")] {
+            osb_sys::fs::create_dir_all(bin(directory)).unwrap();
+            osb_sys::fs::write(place.path().join(directory).join(program), "").unwrap();
+        }
+        let (one, two, java) = (bin("one"), bin("two"), bin("java"));
+        let suits = |wanted: &str| {
+            let had = birth(&[("PATH", &one)]);
+            known(Language::Python, ContextKind::Builtin).suits(&had, &birth(&[("PATH", wanted)]))
+        };
+        assert!(suits(&format!("{java}:{one}")) && suits(&format!("{one}:{two}")));
+        assert!(!suits(&format!("{two}:{one}")) && !suits(&java));
     }
 }

@@ -16,7 +16,7 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    ahead::{self, Ahead},
+    ahead::{Ahead, Known},
     cell::Cell,
     language::Language,
     runner::{self, Runner, Started},
@@ -156,7 +156,7 @@ impl Contexts {
                 None => Started::new(&worker, language, kind, &birth),
             }
         });
-        let Started { runner, kind, pid } = started.await?;
+        let Started { runner, kind, pid, .. } = started.await?;
         self.check_room()?;
         let id = Uuid::new_v4().to_string();
         let (idle, desk) = (AtomicU64::new(0), Mutex::new(Some(runner)));
@@ -250,7 +250,9 @@ impl Contexts {
         };
         let at = all.iter().position(is_it)?;
         let spare = all.swap_remove(at);
-        if ahead::suits(language, spare.started.kind, &spare.birth, wanted) {
+        let Started { kind, version, .. } = &spare.started;
+        let version = version.get().map(String::as_str);
+        if (Known { language, kind: *kind, version }).suits(&spare.birth, wanted) {
             return Some(spare);
         }
         // Another directory is this context's own; other variables are what all of them have now.

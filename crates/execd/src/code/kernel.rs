@@ -19,7 +19,7 @@ mod spec;
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicI32, Ordering},
     },
     time::Duration,
@@ -95,6 +95,8 @@ pub(super) struct Kernel {
     progress: Option<Progress>,
     /// Its number, for whoever wants to know how it fares; 0 if there is none.
     pid: Arc<AtomicI32>,
+    /// The version that the first one said it has.
+    version: Arc<OnceLock<String>>,
     /// The last one knew something, and nobody was told that it is gone.
     lost: Option<Loss>,
 }
@@ -114,13 +116,13 @@ impl Kernel {
         language: Language,
         spec: Spec,
         birth: Birth,
-        pid: Arc<AtomicI32>,
+        (pid, version): (Arc<AtomicI32>, Arc<OnceLock<String>>),
     ) -> Result<Self, NotStarted> {
         let birth = spec.birth(birth);
-        let process = Process::start(daemon, &spec, &birth, SILENCE)?;
+        let process = Process::start(daemon, &spec, &birth, SILENCE, &version)?;
         let (daemon, spec) = (Arc::clone(daemon), Arc::new(spec));
         let (process, progress, lost) = (Some(process), None, None);
-        let kernel = Self { daemon, language, spec, birth, process, progress, pid, lost };
+        let kernel = Self { daemon, language, spec, birth, process, progress, pid, version, lost };
         kernel.tell_pid();
         Ok(kernel)
     }
@@ -163,8 +165,9 @@ impl Kernel {
                 self.lose();
                 let (daemon, spec) = (Arc::clone(&self.daemon), Arc::clone(&self.spec));
                 let (birth, patience) = (self.birth.clone(), SILENCE * 2_u32.pow(tries.min(3)));
-                let started =
-                    spawn_blocking(move || Process::start(&daemon, &spec, &birth, patience)).await;
+                let version = Arc::clone(&self.version);
+                let start = move || Process::start(&daemon, &spec, &birth, patience, &version);
+                let started = spawn_blocking(start).await;
                 let started = started.map_err(|error| NotStarted::from(io::Error::from(error)));
                 let started =
                     started.flatten().map_err(|error| self.unready(&error.to_string(), ""))?;

@@ -2,7 +2,7 @@ use std::{
     ffi::OsStr,
     future::Future,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicI32, Ordering},
     },
     time::Duration,
@@ -36,6 +36,8 @@ pub(super) struct Started {
     pub(super) kind: ContextKind,
     /// The number of its process, or of the next one if it ends; 0 if there is none.
     pub(super) pid: Arc<AtomicI32>,
+    /// The version that it says it has, once it has.
+    pub(super) version: Arc<OnceLock<String>>,
 }
 
 /// Who runs the code.
@@ -85,15 +87,17 @@ impl Started {
         birth: Birth,
     ) -> Result<Self, ApiError> {
         let pid = Arc::new(AtomicI32::new(0));
+        let version = Arc::default();
         let name = spec.name().to_owned();
-        let started = Kernel::start(daemon, language, spec, birth, Arc::clone(&pid));
+        let facts = (Arc::clone(&pid), Arc::clone(&version));
+        let started = Kernel::start(daemon, language, spec, birth, facts);
         let kernel = started.map_err(|error| {
             ApiError::refused(format!(
                 "cannot start the kernel of the kernelspec {name:?}: {error}"
             ))
         })?;
         let runner = Runner::Executor(Desk::open(daemon, kernel));
-        Ok(Self { runner, kind: ContextKind::Jupyter, pid })
+        Ok(Self { runner, kind: ContextKind::Jupyter, pid, version })
     }
 
     fn builtin(daemon: &Arc<Daemon>, language: Language, birth: Birth) -> Result<Self, ApiError> {
@@ -112,7 +116,7 @@ impl Started {
             })?;
             Runner::Executor(Desk::open(daemon, interpreter))
         };
-        Ok(Self { runner, kind: ContextKind::Builtin, pid })
+        Ok(Self { runner, kind: ContextKind::Builtin, pid, version: Arc::default() })
     }
 
     /// The memory that its process has for itself and its pages of files, in bytes.

@@ -1,5 +1,10 @@
-use std::{io, time::Duration};
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
+use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -59,10 +64,26 @@ pub(super) enum Heard {
     Nothing,
 }
 
+/// What a kernel says of itself.
+#[derive(Debug, Deserialize)]
+struct Info {
+    language_info: LanguageInfo,
+}
+
+#[derive(Debug, Deserialize)]
+struct LanguageInfo {
+    version: String,
+}
+
 impl Channels {
     /// Waits until a kernel listens, answers, and is heard: nothing that it says from then on is lost.
     /// A kernel that answers nothing within `patience` never will.
-    pub(super) async fn open(ports: Ports, key: Key, patience: Duration) -> io::Result<Self> {
+    pub(super) async fn open(
+        ports: Ports,
+        key: Key,
+        patience: Duration,
+        version: Arc<OnceLock<String>>,
+    ) -> io::Result<Self> {
         let began = Instant::now();
         let iopub = connect(ports.iopub, Socket::Subscriber).await?;
         let shell = connect(ports.shell, Socket::Dealer).await?;
@@ -75,19 +96,25 @@ impl Channels {
             io::Result::Ok(())
         };
         timeout_at(settled, welcome).await.unwrap_or(Ok(()))?;
-        timeout(patience, channels.introduce()).await??;
+        timeout(patience, channels.introduce(&version)).await??;
         Ok(channels)
     }
 
-    /// Asks until there is an answer, and something is heard that everybody hears.
-    async fn introduce(&mut self) -> io::Result<()> {
+    /// Asks until there is an answer, which has the version of the language, and something is heard
+    /// that everybody hears.
+    async fn introduce(&mut self, version: &OnceLock<String>) -> io::Result<()> {
         let (mut answers, mut is_heard) = (false, false);
         loop {
             self.ask()?;
             let again = Instant::now() + AGAIN;
             while let Ok(heard) = timeout_at(again, self.hear()).await {
                 match heard? {
-                    Heard::Answer(_) => answers = true,
+                    Heard::Answer(message) => {
+                        answers = true;
+                        if let Some(Info { language_info }) = message.content() {
+                            version.get_or_init(|| language_info.version);
+                        }
+                    }
                     Heard::News(_) => is_heard = true,
                     Heard::LongAnswer | Heard::LongNews(_) | Heard::Obeyed | Heard::Nothing => {}
                 }

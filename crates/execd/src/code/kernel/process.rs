@@ -1,4 +1,8 @@
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use rustix::process::{Pid, Signal};
 use tokio::{
@@ -77,13 +81,15 @@ impl Process {
         spec: &Spec,
         birth: &Birth,
         patience: Duration,
+        version: &Arc<OnceLock<String>>,
     ) -> Result<Self, NotStarted> {
         let connection = Connection::make(daemon, birth)?;
         let mut driven = Driven::start(daemon, spec.command(&connection.file()), birth.clone())?;
         driven.be_verbatim();
         driven.remember_errors();
         driven.hang_up();
-        let opening = Channels::open(connection.ports, connection.key.clone(), patience);
+        let (key, version) = (connection.key.clone(), Arc::clone(version));
+        let opening = Channels::open(connection.ports, key, patience, version);
         let line = Line::Opening(Opening(daemon.tasks.spawn(opening)));
         Ok(Self { driven, line, knows: false, silent_at: None, _connection: connection })
     }
