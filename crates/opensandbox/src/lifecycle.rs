@@ -111,6 +111,17 @@ impl Lifecycle {
         self.transport.fetch(self.call("look up an endpoint", Method::GET, &path)).await
     }
 
+    /// An address of a port that opens it by itself until `expires`, in seconds since 1970.
+    pub async fn signed_endpoint(
+        &self,
+        id: &str,
+        port: u16,
+        expires: i64,
+    ) -> Result<Endpoint, ClientError> {
+        let path = path(id, &format!("/endpoints/{port}?expires={expires}"));
+        self.transport.fetch(self.call("have an endpoint signed", Method::GET, &path)).await
+    }
+
     /// A client of the daemon in the sandbox.
     pub async fn execd(&self, id: &str) -> Result<Execd, ClientError> {
         let endpoint = self.endpoint(id, ports::EXECD).await?;

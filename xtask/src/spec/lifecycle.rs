@@ -133,7 +133,9 @@ fn endpoints() -> Vec<Operation> {
         get("getEndpoint", "/sandboxes/{sandboxId}/endpoints/{port}", "Where a port is reached")
             .describe(
                 "Says what calls to the port must carry, too. All ports are reached through this \
-                 server. Nothing is checked: the port may get its listener later. For a sandbox \
+                 server. Nothing is checked: the port may get its listener later. With `expires` \
+                 the endpoint itself opens the port until then, without the token of the sandbox; \
+                 execd and the egress API ask for theirs all the same. For a sandbox \
                  from a template the answer carries `OPEN-SANDBOX-ORIGIN: template`.",
             )
             .tag("endpoints")
@@ -146,7 +148,9 @@ fn endpoints() -> Vec<Operation> {
 fn proxy() -> Vec<Operation> {
     let path = "/sandboxes/{sandboxId}/proxy/{port}/{path}";
     let text = "The request goes to the port as it is, without the caller's key, and the answer \
-                comes back as it is, streamed both ways. WebSocket upgrades pass.";
+                comes back as it is, streamed both ways. WebSocket upgrades pass. A port that is \
+                signed has its signature behind it, as a signed endpoint says. A sandbox that is \
+                paused because nobody used it is resumed.";
     [
         get("proxyGet", path, "Ask a service in the sandbox"),
         post("proxyPost", path, "Ask a service in the sandbox"),
@@ -160,7 +164,7 @@ fn proxy() -> Vec<Operation> {
             .tag("endpoints")
             .open()
             .answers_as("*/*", 200, "What the service answered.", bytes())
-            .errors(&[400, 401, 404, 502, 504])
+            .errors(&[400, 401, 404, 409, 500, 502, 504])
     })
     .into()
 }

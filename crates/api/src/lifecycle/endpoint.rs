@@ -23,6 +23,7 @@ pub struct Endpoint {
 pub struct EndpointQuery {
     /// Asks for an endpoint on this server. This server has no other kind.
     pub use_server_proxy: Option<bool>,
-    /// Asks for a signed endpoint that ends at this unix second.
+    /// Asks for a signed endpoint that is good until this unix second, and excludes
+    /// `use_server_proxy`.
     pub expires: Option<String>,
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use http::{Method, StatusCode};
 use osb_api::execd::{
     Event, IsolatedCapabilities, IsolatedCreated, IsolatedList, IsolatedRun, IsolatedRunStarted,
-    IsolatedSession,
+    IsolatedSession, Work,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -465,12 +465,14 @@ async fn a_run_in_the_background_is_followed_by_its_id() {
     let route = format!("{one}/runs/{}", started.run_id);
     let status: IsolatedRun = read(daemon, &route).await;
     assert!(status.running && status.exit_code.is_none() && status.started_at.is_some());
+    assert_eq!(read::<Work>(daemon, "/work").await.running, 1, "it is work of the sandbox");
     osb_sys::fs::write(session.path("go"), "").unwrap();
     let mut status: IsolatedRun = read(daemon, &route).await;
     while status.running {
         status = read(daemon, &route).await;
     }
     assert_eq!((status.exit_code, status.run_id), (Some(3), started.run_id));
+    assert_eq!(read::<Work>(daemon, "/work").await.running, 0);
     let logs = daemon.get(&format!("{route}/logs")).await;
     assert_eq!(logs.headers()[osb_api::headers::ISOLATED_CURSOR], "9");
     assert_eq!(bytes(logs).await, "a b\nover\n");

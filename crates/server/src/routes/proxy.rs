@@ -50,13 +50,16 @@ pub(crate) async fn reach(
     if to.signature.is_none() {
         check_access(&record, request.headers())?;
     }
-    access::renew(app, &record, request.headers());
     if to.port == ports::EGRESS {
+        // That is no port of the sandbox, so nothing has to wake for it.
+        record.uses.note(app.clock.now());
+        access::renew(app, &record, request.headers());
         let below = rest.split('?').next().unwrap_or_default();
         return egress::serve(app, &record, request, below).await;
     }
     let (record, used) = access::begin(app, record).await?;
     check_up(&record)?;
+    access::renew(app, &record, request.headers());
     if let Some(used) = used {
         request.extensions_mut().insert(Held::new(used));
     }
