@@ -74,7 +74,8 @@ def test_the_logs_are_what_the_entrypoint_prints(client: Client):
     sandbox = client.create("echo out; echo err >&2; exec sleep 1000")
     for scope in ("container", "all"):
         for ask in asking(client, sandbox, "logs"):
-            wait_for(lambda ask=ask, scope=scope: {"out", "err"} == set(ask(scope).content.split()))
+            shown = lambda ask=ask, scope=scope: set(ask(scope).content.split())  # noqa: E731
+            wait_for("the output", lambda shown=shown: shown() == {"out", "err"})
             content = ask(scope)
             assert sorted(checked(content, "logs", scope).splitlines()) == ["err", "out"]
             assert content.sandbox_id == sandbox.id
@@ -99,22 +100,25 @@ def asking(client: Client, sandbox: Any, what: str) -> list[Callable[[str], Any]
 
 def test_only_the_last_lines_are_shown_and_that_is_said(client: Client):
     sandbox = client.create("seq 1 1000; exec sleep 1000")
-    wait_for(lambda: sandbox.get_diagnostic_logs("container").content.endswith("\n1000\n"))
+    shown = lambda: sandbox.get_diagnostic_logs("container").content  # noqa: E731
+    wait_for("the output", lambda: shown().endswith("\n1000\n"))
     content = sandbox.get_diagnostic_logs("container")
     assert content.truncated
     assert checked(content, "logs", "container").split() == [str(n) for n in range(901, 1001)]
 
 
 def test_what_was_printed_is_there_when_the_sandbox_is_paused_and_when_it_is_over(client: Client):
-    sandbox = client.create("echo before; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo after; exit 3")
-    wait_for(lambda: sandbox.get_diagnostic_logs("all").content == "before\n")
+    waiting = "while [ ! -e /tmp/go ]; do sleep 0.05; done"
+    sandbox = client.create(f"echo before; {waiting}; echo after; exit 3")
+    wait_for("the output", lambda: sandbox.get_diagnostic_logs("all").content == "before\n")
     sandbox.pause()
     paused = sandbox.get_diagnostic_logs("all")
     assert checked(paused, "logs", "all") == "before\n"
     assert "paused" in paused.warnings[0]
     client.manager.resume_sandbox(sandbox.id)
     client.wait(sandbox.service.commands.run("touch /tmp/go"))
-    wait_for(lambda: client.manager.get_sandbox_info(sandbox.id).status.state == "Failed")
+    status = lambda: client.manager.get_sandbox_info(sandbox.id).status  # noqa: E731
+    wait_for("the end", lambda: status().state == "Failed")
     over = client.manager.get_diagnostic_logs(sandbox.id, "container")
     assert checked(over, "logs", "container") == "before\nafter\n"
     assert "exit code 3" in over.warnings[0]
@@ -147,12 +151,13 @@ def test_the_lack_of_memory_is_an_event(client: Client):
     sandbox = client.create("exec sleep 1000", resource={"cpu": "1", "memory": "64Mi"})
     client.wait(sandbox.service.commands.run("tail /dev/zero"))
     last = lambda: words(sandbox.get_diagnostic_events("runtime").content)[-1]  # noqa: E731
-    wait_for(lambda: last() == "OUT_OF_MEMORY")
+    wait_for("the lack of memory", lambda: last() == "OUT_OF_MEMORY")
 
 
 def test_an_unknown_scope_and_an_unknown_sandbox_are_refused(client: Client):
     sandbox = client.create("exec sleep 1000")
-    for what, scopes in [("logs", "container, all"), ("events", "runtime, lifecycle, network, all")]:
+    all_scopes = {"logs": "container, all", "events": "runtime, lifecycle, network, all"}
+    for what, scopes in all_scopes.items():
         for ask in asking(client, sandbox, what):
             with pytest.raises(SandboxApiException) as refused:
                 ask("process")
@@ -169,7 +174,7 @@ def test_inspection_and_summary_are_text_without_secrets(client: Client):
     sandbox = client.create(
         "echo hello; exec sleep 1000", env={"API_TOKEN": "hunter2", "LANG": "C.UTF-8"}
     )
-    wait_for(lambda: sandbox.get_diagnostic_logs("all").content == "hello\n")
+    wait_for("the output", lambda: sandbox.get_diagnostic_logs("all").content == "hello\n")
     for what in ("inspect", "summary?tail=5&event_limit=5"):
         answer = client.server.call("GET", f"/v1/sandboxes/{sandbox.id}/diagnostics/{what}")
         text = answer.body.decode()
