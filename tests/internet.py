@@ -140,6 +140,19 @@ def inside(namespace: str) -> Iterator[None]:
             enter(here.fileno())
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """This thread, and what it starts, in a network namespace that has a loopback and nothing else."""
+    with open("/proc/thread-self/ns/net") as here:
+        if ctypes.CDLL(None, use_errno=True).unshare(NEW_NETWORK) != 0:
+            raise OSError(ctypes.get_errno(), "unshare")
+        try:
+            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+            yield
+        finally:
+            enter(here.fileno())
+
+
 def enter(namespace: int) -> None:
     # os.setns exists from Python 3.12 on.
     if ctypes.CDLL(None, use_errno=True).setns(namespace, NEW_NETWORK) != 0:

@@ -3,9 +3,7 @@ use osb_api::{egress, headers, lifecycle as wire};
 use super::{
     api::Api,
     images,
-    operation::{
-        Operation, bytes, delete, get, list, list_of_text, merge_patch, one, patch, post, put,
-    },
+    operation::{Operation, delete, get, list, list_of_text, merge_patch, one, patch, post, put},
 };
 
 pub(crate) fn api() -> Api {
@@ -163,7 +161,7 @@ fn proxy() -> Vec<Operation> {
             .describe(text)
             .tag("endpoints")
             .open()
-            .answers_as("*/*", 200, "What the service answered.", bytes())
+            .passes_on("What the service answered.")
             .errors(&[400, 401, 404, 409, 500, 502, 504])
     })
     .into()
@@ -222,7 +220,12 @@ fn egress_log() -> Operation {
         )
         .tag("network")
         .query::<egress::DecisionQuery>()
-        .answers(200, "What was decided.", one::<egress::DecisionLog>())
+        .answers_also_as(
+            "application/x-ndjson",
+            200,
+            "What was decided.",
+            [one::<egress::DecisionLog>(), one::<egress::Decision>()],
+        )
         .errors(&[400, 401, 403, 404, 500])
 }
 

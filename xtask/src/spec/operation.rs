@@ -176,6 +176,26 @@ impl Operation {
         self.change(|o| o.response(status.to_string(), response))
     }
 
+    /// Succeeds with a JSON body, or with one of another kind if the caller wants that.
+    pub(crate) fn answers_also_as(
+        mut self,
+        media: &str,
+        status: u16,
+        text: &str,
+        [usual, other]: [Shape; 2],
+    ) -> Self {
+        self.answered.extend(usual.components.into_iter().chain(other.components));
+        let other = ContentBuilder::new().schema(Some(other.schema)).build();
+        let response = response(JSON, text, usual.schema).content(media, other);
+        self.change(|o| o.response(status.to_string(), response))
+    }
+
+    /// Passes on what somebody else answers, whatever the status.
+    pub(crate) fn passes_on(self, text: &str) -> Self {
+        let response = response("*/*", text, bytes().schema).build();
+        self.change(|o| o.response("200", response.clone()).response("default", response))
+    }
+
     /// Succeeds with a JSON body, and says in a header where the thing is from now on.
     pub(crate) fn answers_with_location(mut self, status: u16, text: &str, shape: Shape) -> Self {
         self.answered.extend(shape.components);

@@ -1,0 +1,45 @@
+"""One server for the whole suite, the published command, and a second client beside it."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+from doorman import Doorman, doorman
+from fixtures import create
+from opensandbox import SandboxSync
+from published import Published
+from served import Server, serving
+
+__all__ = ["create", "registry", "server"]
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[Doorman]:
+    with doorman() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def server(registry: Doorman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    config = tmp_path_factory.mktemp("server") / "config.toml"
+    config.write_text(registry.config)
+    with serving("--config", str(config)) as server:
+        yield server
+
+
+@pytest.fixture
+def osb(server: Server, tmp_path: pathlib.Path) -> Published:
+    return Published(server, tmp_path)
+
+
+@pytest.fixture
+def box(create) -> SandboxSync:
+    """A sandbox of the Python client, which sees what the command does and the reverse."""
+    return create()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What asks whether everything was called comes after everything."""
+    items.sort(key=lambda item: "test_completeness" in item.nodeid)
