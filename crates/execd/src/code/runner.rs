@@ -121,7 +121,8 @@ impl Started {
             let driver = Driver::of(language).ok_or_else(|| {
                 ApiError::no_language(match asked {
                     Some(_) => format!(
-                        "{name} runs in a Jupyter kernel alone: ask for the kind jupyter, or for none"
+                        "{name} runs in a Jupyter kernel alone, not in what is builtin: ask for the \
+                         kind jupyter"
                     ),
                     None => format!(
                         "this image has nothing to run {name} with: {name} needs a Jupyter kernel, \

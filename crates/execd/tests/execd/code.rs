@@ -140,7 +140,7 @@ async fn what_cannot_be_is_refused_at_once() {
     let (status, told) = error(ask(json!({"language": "go"})).await).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert_eq!(told.code, codes::LANGUAGE_NOT_AVAILABLE);
-    assert!(told.message.contains("go needs a Jupyter kernel"), "{told:?}");
+    assert!(told.message.contains("go runs in a Jupyter kernel alone"), "{told:?}");
     let (_, told) = error(ask(json!({})).await).await;
     assert!(told.message.starts_with("`language` is missing; there are: python"), "{told:?}");
     assert_eq!(list(&daemon, "").await, []);
