@@ -8,21 +8,24 @@ from collections.abc import Iterator
 import pytest
 from code_interpreter import CodeInterpreterSync
 from inside import Environment
+from opensandbox import SandboxSync
 from recipes import archives, import_archive
 from served import Server, serving, wait_for
 
 NAME = "opensandbox/code-interpreter:latest"
-#: What an operator keeps ready for those who follow the published quick start.
+#: What an operator keeps ready for those who follow the published quick start, without the version that it names.
 POOL = f"""\
 [[pool]]
 image = "{NAME}"
 size = 1
 code = ["python", "java"]
 imports = ["numpy", "pandas", "nothing_of_this_name"]
-env = {{ PYTHON_VERSION = "3.11" }}
 """
 ENTRY_POINT = ["/opt/opensandbox/code-interpreter.sh"]
-ENV = {"PYTHON_VERSION": "3.11", "TOLD": "when it was claimed"}
+QUICK_START = {"PYTHON_VERSION": "3.11"}
+ENV = {**QUICK_START, "TOLD": "when it was claimed"}
+#: The numbers of all processes that are a virtual machine of Java.
+MACHINES = 'for each in /proc/[0-9]*; do [ "$(cat $each/comm 2>/dev/null)" != java ] || echo ${each#/proc/}; done'
 LOADED = "import os, sys\n[name in sys.modules for name in ('numpy', 'pandas')], os.environ.get('TOLD'), 'numpy' in globals()"
 
 
@@ -59,6 +62,35 @@ def test_a_claimed_kernel_has_imported_what_it_should_and_knows_its_sandbox(pool
     server = pooled.server
     counted = [number(server, f"opensandbox_pool_{name}_total") for name in ("claims", "misses", "failures")]
     assert counted == [1, 0, 0]
+
+
+def machines(sandbox: SandboxSync) -> set[str]:
+    done = sandbox.commands.run(MACHINES)
+    assert done.exit_code == 0, done
+    return {line.text.strip() for line in done.logs.stdout}
+
+
+def printed_by_java(interpreter: CodeInterpreterSync, value: str) -> str:
+    execution = interpreter.codes.run(f"System.out.println({value});", language="java")
+    assert execution.error is None and not execution.logs.stderr, execution
+    return "".join(message.text for message in execution.logs.stdout).strip()
+
+
+def test_a_kernel_of_java_that_was_there_before_runs_the_first_cell(pooled: Environment) -> None:
+    is_full(pooled)
+    options = {"entrypoint": ENTRY_POINT, "env": QUICK_START}
+    with pooled.sandbox(**options) as sandbox, CodeInterpreterSync.create(sandbox) as interpreter:
+        before = machines(sandbox)
+        assert printed_by_java(interpreter, "ProcessHandle.current().pid()") in before
+        assert machines(sandbox) == before, "none was started for the cell"
+
+
+def test_a_kernel_of_java_that_is_to_know_a_variable_is_another_one(pooled: Environment) -> None:
+    is_full(pooled)
+    with pooled.sandbox(entrypoint=ENTRY_POINT, env=ENV) as sandbox, CodeInterpreterSync.create(sandbox) as interpreter:
+        before = machines(sandbox)
+        assert printed_by_java(interpreter, 'System.getenv("TOLD")') == ENV["TOLD"]
+        assert printed_by_java(interpreter, "ProcessHandle.current().pid()") not in before
 
 
 def test_a_kernel_that_cannot_be_told_is_another_one(pooled: Environment) -> None:

@@ -147,6 +147,8 @@ pub mod codes {
         UNKNOWN = "UNKNOWN",
         /// execd: no such session or context.
         CONTEXT_NOT_FOUND = "CONTEXT_NOT_FOUND",
+        /// execd: nothing in the image runs code of this language, or not in the way that was asked for.
+        LANGUAGE_NOT_AVAILABLE = "LANGUAGE_NOT_AVAILABLE",
         /// execd: another client is attached to the terminal.
         ALREADY_CONNECTED = "ALREADY_CONNECTED",
         /// execd: this daemon does not do that.

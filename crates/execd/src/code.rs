@@ -68,7 +68,7 @@ pub(crate) fn routes() -> Router<Arc<Daemon>> {
 
 /// `POST /code`.
 async fn run(State(daemon): State<Arc<Daemon>>, request: Body) -> Result<Response, ApiError> {
-    let RunCode { code, context, timeout } = body::json(request).await?;
+    let RunCode { code, context, language, timeout } = body::json(request).await?;
     if code.is_empty() {
         return Err(ApiError::invalid("`code` is empty"));
     }
@@ -76,7 +76,15 @@ async fn run(State(daemon): State<Arc<Daemon>>, request: Body) -> Result<Respons
         .map_err(|_| ApiError::invalid("`timeout` is negative"))?;
     let context = context.unwrap_or_default();
     let id = context.id.filter(|id| !id.is_empty());
-    let language = context.language.as_str();
+    let language = match language.filter(|language| !language.is_empty()) {
+        Some(language) if !["", &language].contains(&context.language.as_str()) => {
+            let of = context.language;
+            let message = format!("`language` is {language:?}, and that of the context {of:?}");
+            return Err(ApiError::invalid(message));
+        }
+        language => language.unwrap_or(context.language),
+    };
+    let language = language.as_str();
     if id.is_none() && (COMMANDS.contains(&language) || language == BACKGROUND) {
         let timeout = (timeout > 0).then(|| i64::try_from(timeout).unwrap_or(i64::MAX));
         let is_background = language == BACKGROUND;

@@ -73,6 +73,12 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, codes::CONTEXT_NOT_FOUND, message)
     }
 
+    /// Nothing runs code of this language. A bad request and no other status: of those that are the
+    /// caller's fault, published clients read the body of this one alone.
+    pub(crate) fn no_language(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, codes::LANGUAGE_NOT_AVAILABLE, message)
+    }
+
     /// The terminal has a client.
     pub(crate) fn already_connected() -> Self {
         let message = "another client is attached to this terminal";

@@ -253,8 +253,11 @@ def test_a_language_that_the_image_lacks_is_named(make_box: Callable[..., Box]):
     box = make_box(env={"PATH": "/nowhere"})
     with box.http() as http:
         refused = http.post("/code/context", json={"language": "javascript"})
-    assert refused.status_code == 500
+    assert (refused.status_code, refused.json()["code"]) == (400, "LANGUAGE_NOT_AVAILABLE")
     assert "cannot start node or nodejs, which javascript needs" in refused.json()["message"]
+    refused = refusal(lambda: box.codes.create_context("go"))
+    assert (refused.status_code, refused.error.code) == (400, "LANGUAGE_NOT_AVAILABLE")
+    assert "go needs a Jupyter kernel" in str(refused)
 
 
 def test_a_context_of_another_language_is_refused(box: Box):
@@ -332,7 +335,7 @@ def test_a_context_in_which_nothing_runs_may_be_interrupted(box: Box):
     context = box.codes.create_context("python")
     box.codes.interrupt(context.id)
     assert results(box.codes.run("1 + 1", context=context)) == ["2"]
-    assert refusal(lambda: box.codes.interrupt("0" * 32)).status_code in (404, 500)
+    assert refusal(lambda: box.codes.interrupt("0" * 32)).status_code == 404
 
 
 def test_an_error_tells_its_name_its_value_and_where_it_was(box: Box):

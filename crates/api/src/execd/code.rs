@@ -20,6 +20,7 @@ pub struct CodeContext {
     pub id: String,
     /// One of [`languages`].
     pub language: String,
+    /// Where it began, if its request said so: an absolute path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// What runs the code.
@@ -43,9 +44,11 @@ pub enum ContextKind {
 /// The body of `POST /code/context`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(expecting = "an object with `language`")]
 pub struct CreateContext {
     #[serde(default, deserialize_with = "null::or_default")]
     pub language: String,
+    /// Where it begins; made if it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// What is to run the code; without it, a kernel of Python, TypeScript, Java or Go if the image has one.
@@ -56,11 +59,15 @@ pub struct CreateContext {
 /// The body of `POST /code`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(expecting = "an object with `code`")]
 pub struct RunCode {
     pub code: String,
-    /// Where to run it; without one, as a shell command.
+    /// Where to run it; without this and a language, as a shell command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<ContextRef>,
+    /// The language, if the context does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
     /// How long it may run, in milliseconds; without it, or with 0, as long as it likes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i64>,
@@ -69,6 +76,7 @@ pub struct RunCode {
 /// Names a context: by its id, or the shared default context of a language.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(expecting = "an object with `id` or `language`")]
 pub struct ContextRef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,

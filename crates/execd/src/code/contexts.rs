@@ -1,5 +1,6 @@
 use std::{
     future::pending,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI32, AtomicU64, Ordering},
@@ -147,16 +148,19 @@ impl Contexts {
     ) -> Result<Arc<Context>, ApiError> {
         self.check_room()?;
         drop(self.starting.lock().await);
-        let (worker, place) = (Arc::clone(daemon), cwd.clone());
+        let worker = Arc::clone(daemon);
         let started = blocking(move || {
-            let birth = session::birth(&worker, place)?;
+            let is_placed = cwd.is_some();
+            let birth = session::birth(&worker, cwd)?;
+            let cwd = is_placed.then(|| plain(&birth.cwd));
             let kind = kind.map_or_else(|| runner::usual(&worker), |kind| Ok(Some(kind)))?;
-            match worker.contexts.take_spare(language, kind, &birth) {
+            let started = match worker.contexts.take_spare(language, kind, &birth) {
                 Some(spare) => spare.become_of(&worker, birth),
                 None => Started::new(&worker, language, kind, &birth),
-            }
+            };
+            Ok((started?, cwd))
         });
-        let Started { runner, kind, pid, .. } = started.await?;
+        let (Started { runner, kind, pid, .. }, cwd) = started.await?;
         self.check_room()?;
         let id = Uuid::new_v4().to_string();
         let (idle, desk) = (AtomicU64::new(0), Mutex::new(Some(runner)));
@@ -349,6 +353,11 @@ impl Spare {
             None => Err(ApiError::refused("the interpreter has just ended: try again")),
         }
     }
+}
+
+/// A path without the parts that mean nothing.
+fn plain(path: &Path) -> String {
+    path.components().collect::<PathBuf>().to_string_lossy().into_owned()
 }
 
 /// Waits until something is done of which nobody hears.

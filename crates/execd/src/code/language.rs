@@ -22,7 +22,11 @@ impl Language {
         let found = Self::ALL.into_iter().find(|language| language.name() == name);
         found.ok_or_else(|| {
             let known = Self::ALL.map(Self::name).join(", ");
-            ApiError::invalid(format!("there is no language {name:?}; there are: {known}"))
+            let wrong = match name {
+                "" => "`language` is missing".to_owned(),
+                name => format!("there is no language {name:?}"),
+            };
+            ApiError::invalid(format!("{wrong}; there are: {known}"))
         })
     }
 

@@ -1,6 +1,7 @@
 use std::{
     ffi::OsStr,
     future::Future,
+    io,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicI32, Ordering},
@@ -25,9 +26,13 @@ use crate::{
     driven::Birth,
     env,
     error::ApiError,
+    program::NotStarted,
     queue::Desk,
     session::{self, Text},
 };
+
+/// Where kernels are to be had.
+const HAS_KERNELS: &str = "such as the environment opensandbox/code-interpreter has";
 
 /// What was started for a language.
 #[derive(Debug)]
@@ -62,11 +67,14 @@ impl Started {
             let spec = Spec::find(name, &birth.env);
             spec.map(|spec| Self::kernel(daemon, language, spec, birth.clone()))
         };
-        let builtin = || Self::builtin(daemon, language, birth.clone());
+        let builtin = || Self::builtin(daemon, language, kind, birth.clone());
         match kind {
             Some(ContextKind::Builtin) => builtin(),
             Some(ContextKind::Jupyter) => kernel().unwrap_or_else(|| {
-                Err(ApiError::refused(format!("this image has no kernelspec for {name}")))
+                Err(ApiError::no_language(format!(
+                    "this image has no kernelspec for {name}: leave out the kind, or take an image \
+                     with a Jupyter kernel for it, {HAS_KERNELS}"
+                )))
             }),
             None if is_builtin_better(language) => match builtin() {
                 Err(error) => kernel().and_then(Result::ok).ok_or(error),
@@ -92,27 +100,41 @@ impl Started {
         let facts = (Arc::clone(&pid), Arc::clone(&version));
         let started = Kernel::start(daemon, language, spec, birth, facts);
         let kernel = started.map_err(|error| {
-            ApiError::refused(format!(
-                "cannot start the kernel of the kernelspec {name:?}: {error}"
-            ))
+            let message = format!("cannot start the kernel of the kernelspec {name:?}: {error}");
+            not_started(&error, message)
         })?;
         let runner = Runner::Executor(Desk::open(daemon, kernel));
         Ok(Self { runner, kind: ContextKind::Jupyter, pid, version })
     }
 
-    fn builtin(daemon: &Arc<Daemon>, language: Language, birth: Birth) -> Result<Self, ApiError> {
+    fn builtin(
+        daemon: &Arc<Daemon>,
+        language: Language,
+        asked: Option<ContextKind>,
+        birth: Birth,
+    ) -> Result<Self, ApiError> {
         let pid = Arc::new(AtomicI32::new(0));
         let name = language.name();
         let runner = if language == Language::Bash {
             Runner::Shell(Desk::open(daemon, session::verbatim(daemon, birth)?))
         } else {
             let driver = Driver::of(language).ok_or_else(|| {
-                ApiError::refused(format!("this image has nothing to run {name} with"))
+                ApiError::no_language(match asked {
+                    Some(_) => format!(
+                        "{name} runs in a Jupyter kernel alone, not in what is builtin: ask for the \
+                         kind jupyter"
+                    ),
+                    None => format!(
+                        "this image has nothing to run {name} with: {name} needs a Jupyter kernel, \
+                         {HAS_KERNELS}"
+                    ),
+                })
             })?;
             let started = Interpreter::start(daemon, driver, birth, Arc::clone(&pid));
             let interpreter = started.map_err(|error| {
                 let program = driver.programs().join(" or ");
-                ApiError::refused(format!("cannot start {program}, which {name} needs: {error}"))
+                let message = format!("cannot start {program}, which {name} needs: {error}");
+                not_started(&error, message)
             })?;
             Runner::Executor(Desk::open(daemon, interpreter))
         };
@@ -164,6 +186,15 @@ impl Runner {
     }
 }
 
+/// Says that a program could not be started: whose image lacks it can take another.
+fn not_started(error: &NotStarted, message: String) -> ApiError {
+    if error.kind == io::ErrorKind::NotFound {
+        ApiError::no_language(format!("{message}: take an image that has it"))
+    } else {
+        ApiError::refused(message)
+    }
+}
+
 /// Whether code of a language is better off without a kernel. The one for bash takes seconds to start and
 /// knows no more than bash; the one for JavaScript prints values, and does not say what they are.
 fn is_builtin_better(language: Language) -> bool {
@@ -179,8 +210,11 @@ pub(super) fn usual(daemon: &Daemon) -> Result<Option<ContextKind>, ApiError> {
         Some("jupyter") => Ok(Some(ContextKind::Jupyter)),
         Some(other) => {
             let name = env::CODE_KIND;
-            let message = format!("{name} is {other:?}, which is neither builtin nor jupyter");
-            Err(ApiError::refused(message))
+            let message = format!(
+                "{name} is {other:?}, which is neither builtin nor jupyter: say one of them, or make \
+                 the sandbox without the variable"
+            );
+            Err(ApiError::no_language(message))
         }
     }
 }

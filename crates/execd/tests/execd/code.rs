@@ -124,14 +124,25 @@ async fn what_cannot_be_is_refused_at_once() {
         (json!({"code": "", "context": {"language": "python"}}), StatusCode::BAD_REQUEST, "empty"),
         (json!({"code": "1", "context": {"id": "none"}}), StatusCode::NOT_FOUND, "none"),
         (json!({"code": "1", "timeout": -1}), StatusCode::BAD_REQUEST, "negative"),
+        (json!({"code": "1", "context": "python"}), StatusCode::BAD_REQUEST, "an object with `id`"),
+        (json!({"code": "1", "language": "ruby"}), StatusCode::BAD_REQUEST, "ruby"),
+        (
+            json!({"code": "1", "language": "python", "context": {"language": "bash"}}),
+            StatusCode::BAD_REQUEST,
+            "that of the context \"bash\"",
+        ),
     ] {
         let (found, told) = error(send(&daemon, body.clone()).await).await;
         assert_eq!(found, status, "{body}: {told:?}");
         assert!(told.message.contains(said), "{told:?}");
     }
-    let body = json!({"language": "go"}).to_string();
-    let (_, told) = error(daemon.send(request(Method::POST, "/code/context", body)).await).await;
-    assert!(told.message.contains("nothing to run go with"), "{told:?}");
+    let ask = |body: Value| daemon.send(request(Method::POST, "/code/context", body.to_string()));
+    let (status, told) = error(ask(json!({"language": "go"})).await).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(told.code, codes::LANGUAGE_NOT_AVAILABLE);
+    assert!(told.message.contains("go runs in a Jupyter kernel alone"), "{told:?}");
+    let (_, told) = error(ask(json!({})).await).await;
+    assert!(told.message.starts_with("`language` is missing; there are: python"), "{told:?}");
     assert_eq!(list(&daemon, "").await, []);
 }
 
@@ -139,8 +150,43 @@ async fn what_cannot_be_is_refused_at_once() {
 async fn a_language_that_is_not_installed_is_named() {
     let daemon = Daemon::with(&[], &[("PATH", "/nowhere")]);
     let body = json!({"code": "1", "context": {"language": "python"}});
-    let (_, told) = error(send(&daemon, body).await).await;
+    let (status, told) = error(send(&daemon, body).await).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(told.code, codes::LANGUAGE_NOT_AVAILABLE);
     assert!(told.message.contains("python3 or python, which python needs"), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_language_beside_the_code_is_that_of_its_context() {
+    let daemon = Daemon::start();
+    let cell = events(send(&daemon, json!({"code": "1 + 1", "language": "python"})).await).await;
+    assert_eq!(results(&cell), ["2"]);
+    assert_eq!(list(&daemon, "?language=python").await.len(), 1);
+    let body = json!({"code": "2 + 2", "language": "python", "context": {"language": null}});
+    assert_eq!(results(&events(send(&daemon, body).await).await), ["4"]);
+    assert_eq!(list(&daemon, "").await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_context_says_where_it_is_in_full() {
+    let place = tempfile::tempdir().unwrap();
+    let workdir = place.path().to_str().unwrap();
+    let daemon = Daemon::with(&[], &[("PLACE", workdir)]);
+    for (given, expected) in
+        [("$PLACE/./new//below", Some(format!("{workdir}/new/below"))), ("", None)]
+    {
+        let body = json!({"language": "bash", "cwd": given}).to_string();
+        let made = daemon.send(request(Method::POST, "/code/context", body)).await;
+        let context: CodeContext = serde_json::from_slice(&bytes(made).await).unwrap();
+        assert_eq!(context.cwd, expected);
+        if let Some(expected) = expected {
+            assert_eq!(printed(&run_in(&daemon, &context, "pwd").await).trim(), expected);
+        }
+    }
+    let body = json!({"language": "bash", "cwd": "."}).to_string();
+    let made = daemon.send(request(Method::POST, "/code/context", body)).await;
+    let context: CodeContext = serde_json::from_slice(&bytes(made).await).unwrap();
+    assert!(context.cwd.unwrap().starts_with('/'));
 }
 
 #[tokio::test]

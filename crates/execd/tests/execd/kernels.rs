@@ -225,7 +225,7 @@ async fn whoever_asks_for_a_kind_gets_it_or_is_told() {
     let builtin = image.create(json!({"language": "bash", "kind": "builtin"})).await.unwrap();
     assert_eq!(builtin.kind, Some(ContextKind::Builtin));
     let refused = image.create(json!({"language": "java", "kind": "builtin"})).await.unwrap_err();
-    assert!(refused.contains("nothing to run java with"), "{refused}");
+    assert!(refused.contains("java runs in a Jupyter kernel alone"), "{refused}");
     let missing = json!({"language": "typescript", "kind": "jupyter"});
     let refused = image.create(missing).await.unwrap_err();
     assert!(refused.contains("no kernelspec for typescript"), "{refused}");
@@ -239,6 +239,9 @@ async fn whoever_asks_for_a_kind_gets_it_or_is_told() {
     let image = Image::with(&[("EXECD_CODE_KIND", "notebook")]);
     let refused = image.create(json!({"language": "java"})).await.unwrap_err();
     assert!(refused.contains("neither builtin nor jupyter"), "{refused}");
+    let image = Image::with(&[("JUPYTER_PATH", "/nowhere"), ("HOME", "/nowhere")]);
+    let refused = image.create(json!({"language": "java"})).await.unwrap_err();
+    assert!(refused.contains("nothing to run java with: java needs a Jupyter kernel"), "{refused}");
 }
 
 #[tokio::test]
