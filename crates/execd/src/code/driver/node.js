@@ -309,4 +309,6 @@
   });
   control.on("end", () => process.exit(0));
   control.on("error", () => process.exit(0));
+  // Here, and it can be interrupted.
+  tell("H");
 }
