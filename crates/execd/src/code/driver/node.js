@@ -79,7 +79,7 @@
     return fields;
   }
 
-  // It is passed on when the cell waits for something, and held until then.
+  // What does not fit into the socket is held until the cell waits for something.
   function show(...fields) {
     if (control.writableLength > 64 << 20) throw new RangeError("more than 64 MiB were shown at once: await something, as a timer, before more is");
     tell("D", "", ...fields);
