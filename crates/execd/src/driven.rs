@@ -45,6 +45,8 @@ pub(crate) struct Driven<T: Tongue> {
     /// Gone once the process has closed it.
     control: Option<UnixStream>,
     tongue: T,
+    /// Whether it has ever told something, so that it is more than started.
+    pub(crate) has_spoken: bool,
     /// What it has told and nobody has looked at.
     pub(crate) told: VecDeque<T::Said>,
     /// What it has not taken yet of what it was told.
@@ -86,6 +88,7 @@ impl<T: Tongue> Driven<T> {
             exit: None,
             control: Some(control),
             tongue: T::default(),
+            has_spoken: false,
             told: VecDeque::new(),
             outgoing: Vec::new(),
             stdout: Output::new(our_stdout, Event::stdout),
@@ -251,6 +254,7 @@ impl<T: Tongue> Driven<T> {
             // It has become another program, or does not want to speak any more.
             Ok(0) | Err(_) => self.control = None,
             Ok(length) => {
+                self.has_spoken = true;
                 let told = &mut self.told;
                 let heard = buffer.get(..length).unwrap_or_default();
                 self.tongue.feed(heard, |said| told.push_back(said));

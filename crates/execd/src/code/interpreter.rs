@@ -146,10 +146,10 @@ fn start(
 impl Host for Interpreter {
     type Text = Cell;
 
-    /// What it prints between cells is for nobody.
+    /// What it prints or shows between cells is for nobody.
     async fn tend(&mut self) {
         let Some(process) = &mut self.process else { return pending().await };
-        let full = process.happening(None).await;
+        let full = process.happening(None).await || !process.told.is_empty();
         let is_lost = process.told.contains(&Said::Nonsense);
         process.told.clear();
         if is_lost || process.exit.is_some() {
@@ -259,7 +259,8 @@ impl Host for Interpreter {
                 let mut output = Vec::new();
                 tokio::select! {
                     _ = process.happening(Some(&mut output)) => {}
-                    _ = look.tick() => process.signal_group(Signal::INT),
+                    // Before it is there, it would only die of it.
+                    _ = look.tick() => if process.has_spoken { process.signal_group(Signal::INT) },
                 }
                 if !process.told.is_empty() {
                     process.drain(&mut None, &mut output, most);

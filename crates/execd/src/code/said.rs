@@ -26,6 +26,8 @@ pub(super) enum Said {
     },
     /// What was shown is not wanted any more.
     Clear,
+    /// It waits until what it has shown was passed on.
+    Shown,
     Failed(Failure),
     /// The cell has come to its end.
     Finished,
@@ -72,7 +74,7 @@ pub(super) fn passed_on() -> Vec<u8> {
 impl Said {
     /// Whether something stands here between what is printed before and after it.
     pub(super) fn is_shown(&self) -> bool {
-        matches!(self, Self::Display { .. } | Self::Clear)
+        *self == Self::Shown
     }
 
     fn read(kind: u8, fields: Vec<Vec<u8>>) -> Option<Self> {
@@ -85,6 +87,7 @@ impl Said {
                 Self::Display { shapes: pairs(fields) }
             }
             b'C' => Self::Clear,
+            b'W' => Self::Shown,
             b'E' => {
                 let (ename, evalue) = (text()?, text()?);
                 Self::Failed(failure(ename, evalue, std::iter::from_fn(text)))
@@ -107,7 +110,7 @@ impl Said {
                 Event::status("error", now).frame(frames);
                 Event::error(failure, now).frame(frames);
             }
-            Self::Finished | Self::Nonsense => {}
+            Self::Shown | Self::Finished | Self::Nonsense => {}
         }
     }
 }

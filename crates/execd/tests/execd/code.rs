@@ -487,3 +487,124 @@ async fn many_contexts_work_side_by_side() {
     tokio::time::timeout(Duration::from_mins(2), all).await.expect("an end");
     assert_eq!(list(&daemon, "").await.len(), 20);
 }
+
+/// Other threads do not take what is meant for the one that executes cells.
+#[tokio::test]
+async fn threads_may_show_something_while_cells_run_and_between_them() {
+    let daemon = Daemon::start();
+    let context = create(&daemon, "python").await;
+    let threads = "import threading, time\n\
+        def f():\n  for i in range(300):\n    display({'text/html': 'x' * (i * 100)}, raw=True); time.sleep(.001)\n\
+        threads = [threading.Thread(target=f) for _ in range(4)]\nfor t in threads: t.start()";
+    assert!(succeeded(&run_in(&daemon, &context, threads).await));
+    for number in 0..40 {
+        let code = format!("print('a'); display('here'); print('b')\n{number}");
+        let events = run_in(&daemon, &context, &code).await;
+        assert!(succeeded(&events), "{events:?}");
+        assert_eq!(printed(&events), "a\nb\n");
+        assert_eq!(results(&events), ["'here'".to_owned(), number.to_string()]);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let joined = run_in(&daemon, &context, "for t in threads: t.join()\n'over'").await;
+    assert_eq!(results(&joined), ["'over'"]);
+    // All that is shown while a cell runs belongs to it.
+    let code = "def g():\n  for i in range(50): display(i)\nt = threading.Thread(target=g)\nt.start(); t.join()";
+    assert_eq!(results(&run_in(&daemon, &context, code).await).len(), 50);
+}
+
+#[tokio::test]
+async fn what_is_shown_or_printed_between_cells_is_for_nobody() {
+    let daemon = Daemon::start();
+    let gate = tempfile::tempdir().unwrap();
+    for (language, later, value) in [
+        (
+            "python",
+            "import threading, os\ndef f():\n  print('late'); display('late')\n  open(gate, 'w').close()\n\
+            threading.Timer(.3, f).start()",
+            "2",
+        ),
+        (
+            "javascript",
+            "setTimeout(() => { console.log('late'); display('late'); require('fs').writeFileSync(gate, '') }, 300); 0",
+            "2",
+        ),
+    ] {
+        let context = create(&daemon, language).await;
+        let path = gate.path().join(language);
+        run_in(&daemon, &context, &format!("gate = {:?}", path.display().to_string())).await;
+        assert!(succeeded(&run_in(&daemon, &context, later).await), "{language}");
+        wait_for("what comes late", || path.exists()).await;
+        // What it said before was heard, or is at once.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let events = run_in(&daemon, &context, "1 + 1").await;
+        assert_eq!((printed(&events).as_str(), results(&events)), ("", vec![value]), "{language}");
+    }
+}
+
+/// An interrupt, or whatever else a signal leads to, does not leave half of a message.
+#[tokio::test]
+async fn whoever_shows_much_can_be_interrupted_and_keeps_the_state() {
+    let daemon = Daemon::start();
+    let context = create(&daemon, "python").await;
+    run_in(&daemon, &context, "keep = 41\nh = 'x' * 2_900_000").await;
+    for _ in 0..5 {
+        let endless = "print('in')\nwhile True: display({'text/html': h}, raw=True)";
+        let mut response =
+            send(&daemon, json!({"code": endless, "context": {"id": context.id}})).await;
+        until_printed(&mut response).await;
+        // Nobody reads meanwhile, so that it is in the middle of one.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(interrupt(&daemon, &context).await, StatusCode::OK);
+        assert_eq!(failure(&events(response).await).ename, "KeyboardInterrupt");
+        assert_eq!(results(&run_in(&daemon, &context, "keep").await), ["41"]);
+    }
+    let endless = "h = 'x'.repeat(2_900_000); for (;;) display.html(h)";
+    let javascript = run(&daemon, "javascript", endless).await;
+    assert!(
+        failure(&javascript).evalue.starts_with("more than 64 MiB"),
+        "{:?}",
+        failure(&javascript)
+    );
+    assert_eq!(results(&run(&daemon, "javascript", "h.length").await), ["2900000"]);
+    let alarm = "import signal\n\
+        def late(*_): raise TimeoutError('late')\n\
+        signal.signal(signal.SIGALRM, late)\n\
+        signal.setitimer(signal.ITIMER_REAL, .05)\n\
+        while True: display({'text/html': h}, raw=True)";
+    for _ in 0..5 {
+        assert_eq!(failure(&run_in(&daemon, &context, alarm).await).evalue, "late");
+        assert_eq!(results(&run_in(&daemon, &context, "keep").await), ["41"]);
+    }
+}
+
+/// Nothing is killed by an interrupt because it has not begun.
+#[tokio::test]
+async fn an_interpreter_that_starts_can_be_interrupted() {
+    let daemon = Daemon::start();
+    for (language, endless) in [("python", "while True: pass"), ("javascript", "for (;;) {}")] {
+        for wait in 0..5 {
+            let context = create(&daemon, language).await;
+            let body = json!({"code": endless, "context": {"id": context.id}});
+            let response = send(&daemon, body).await;
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+            assert_eq!(interrupt(&daemon, &context).await, StatusCode::OK);
+            assert_eq!(failure(&events(response).await).ename, "KeyboardInterrupt", "{language}");
+            let after = run_in(&daemon, &context, "1 + 1").await;
+            assert_eq!(texts(&after, EventKind::Stderr), Vec::<&str>::new());
+            assert_eq!(results(&after), ["2"]);
+        }
+    }
+}
+
+/// What cells start has nothing of how its interpreter treats signals.
+#[tokio::test]
+async fn programs_of_cells_have_the_usual_signals() {
+    let daemon = Daemon::start();
+    let code = "display(1)\n!grep -E 'Sig(Blk|Ign)' /proc/self/status";
+    let printed = printed(&run(&daemon, "python", code).await);
+    let masks: Vec<_> = printed.lines().filter_map(|line| line.split_once(":\t")).collect();
+    let bits = |name| masks.iter().find(|mask| mask.0 == name).map(|mask| mask.1.to_owned());
+    assert_eq!(bits("SigBlk").as_deref(), Some("0000000000000000"), "{printed}");
+    let ignored = u64::from_str_radix(&bits("SigIgn").unwrap(), 16).unwrap();
+    assert_eq!(ignored & 0b10, 0, "{printed}");
+}

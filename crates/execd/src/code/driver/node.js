@@ -79,9 +79,15 @@
     return fields;
   }
 
-  const display = (value) => tell("D", "", ...bundle(value));
+  // What does not fit into the socket is held until the cell waits for something.
+  function show(...fields) {
+    if (control.writableLength > 64 << 20) throw new RangeError("more than 64 MiB were shown at once: await something, as a timer, before more is");
+    tell("D", "", ...fields);
+  }
+
+  const display = (value) => show(...bundle(value));
   for (const [name, kind] of Object.entries(kinds)) {
-    display[name] = (content) => tell("D", "", kind, name === "json" ? JSON.stringify(content) : content, "text/plain", `<${kind}>`);
+    display[name] = (content) => show(kind, name === "json" ? JSON.stringify(content) : content, "text/plain", `<${kind}>`);
   }
   Object.defineProperty(globalThis, "display", { value: display, writable: true, configurable: true });
   const here = () => (globalThis.require = require("module").createRequire(process.cwd() + "/cell.js"));
@@ -309,4 +315,6 @@
   });
   control.on("end", () => process.exit(0));
   control.on("error", () => process.exit(0));
+  // Here, and it can be interrupted.
+  tell("H");
 }

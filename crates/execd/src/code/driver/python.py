@@ -6,7 +6,8 @@
 # it is needed first. Nothing but what users may see is left in the namespace of the cells. Both are compiled as
 # `<execd>`, and frames of that name are not shown.
 #
-# execd is on standard input. A message is a letter, the number of its fields, and each field after its length.
+# execd is on standard input. A message is a letter, the number of its fields, and each field after its length. The main
+# thread is the only one that reads there, or has it done and waits for it; whoever writes does so under a lock.
 
 
 def _execd():
@@ -24,7 +25,8 @@ def _execd():
     nothing = os.open("/dev/null", os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    telling, writing = _thread.allocate_lock(), _thread.RLock()
+    main = _thread.get_ident()
+    telling, listening, writing = _thread.RLock(), _thread.allocate_lock(), _thread.RLock()
     namespace = sys.modules["__main__"].__dict__
     del namespace["_execd"]
     # Nodes of the syntax only; `await` outside of functions; what a cell says of the future holds for later ones.
@@ -40,9 +42,57 @@ def _execd():
             length -= len(part)
         return b"".join(parts)
 
-    def tell(kind, *fields):
-        # A process that a cell has forked has nothing to say here.
-        if os.getpid() != owner:
+    def undisturbed(work):
+        """Has it done by a thread, where no handler of a signal breaks in. What one raises is raised afterwards."""
+        done, over = [], _thread.allocate_lock()
+        over.acquire()
+
+        def do():
+            try:
+                work()
+            finally:
+                done.append(True)
+                over.release()
+
+        try:
+            _thread.start_new_thread(do, ())
+        except RuntimeError:
+            # There may be no more threads.
+            return work()
+        raised = None
+        while not done:
+            try:
+                over.acquire()
+            except BaseException as error:
+                raised = error
+        if raised is not None:
+            raise raised
+
+    def send(message):
+        message = memoryview(message)
+        with telling:
+            try:
+                while message:
+                    message = message[os.write(control, message) :]
+            except TimeoutError:
+                # No socket says that, but a handler of the cell.
+                raise
+            except OSError:
+                # Whoever listened is gone.
+                os._exit(0)
+
+    def ask(message):
+        """Sends it, and waits until it and all that came before have been passed on."""
+        with listening:
+            send(message)
+            try:
+                read(3)
+            except EOFError:
+                pass
+
+    def tell(kind, *fields, waits=False):
+        # A process that a cell has forked has nothing to say here, and nobody has in the middle of a message.
+        if os.getpid() != owner or telling._is_owned():
             return
         fields = [field if isinstance(field, bytes) else str(field).encode("utf-8", "replace") for field in fields]
         parts = [kind, len(fields).to_bytes(2, "big")]
@@ -55,21 +105,24 @@ def _execd():
                 field = field[:most].decode("utf-8", "ignore").encode() + b" [%d bytes more]" % (len(field) - most)
             left -= len(field)
             parts += (len(field).to_bytes(4, "big"), field)
-        message = memoryview(b"".join(parts))
-        with telling:
-            try:
-                while message:
-                    message = message[os.write(control, message) :]
-            except OSError:
-                # Whoever listened is gone.
-                os._exit(0)
+        if waits:
+            parts.append(b"W\x00\x00")
+        message = b"".join(parts)
+        if waits:
+            undisturbed(lambda: ask(message))
+        elif len(message) > 4096 and _thread.get_ident() == main:
+            undisturbed(lambda: send(message))
+        else:
+            # Written at once or not at all, or where no handler is called.
+            send(message)
 
     def show(kind, *fields):
-        """Tells something that stands between what is printed before and after it, which takes another way."""
+        """Tells something that stands between what is printed before and after it, which takes another way.
+
+        Other threads do not wait for that, and between cells nobody does."""
         if os.getpid() == owner:
             flush()
-            tell(kind, *fields)
-            read(3)
+            tell(kind, *fields, waits=State.busy and _thread.get_ident() == main)
 
     class Output(io.TextIOWrapper):
         """Passes lines on as they come, and a moment later what is no line, or comes too fast to be passed on alone."""
@@ -267,13 +320,16 @@ def _execd():
                 pass
 
     _signal.signal(_signal.SIGINT, on_interrupt)
+    # Here, and it can be interrupted.
+    tell(b"H")
     while True:
         try:
-            head = read(3)
-            # Somebody was interrupted before it saw this.
-            if head[:1] == b"A":
-                continue
-            fields = [read(int.from_bytes(read(4), "big")) for _ in range(int.from_bytes(head[1:], "big"))]
+            with listening:
+                head = read(3)
+                # Without threads, somebody may have been interrupted before it saw this.
+                if head[:1] == b"A":
+                    continue
+                fields = [read(int.from_bytes(read(4), "big")) for _ in range(int.from_bytes(head[1:], "big"))]
         except EOFError:
             return
         try:

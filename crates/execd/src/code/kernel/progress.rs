@@ -280,7 +280,7 @@ fn weight(said: &Said) -> usize {
     64 + match said {
         Said::Result { shapes, .. } | Said::Display { shapes } => of(shapes),
         Said::Failed(failure) => failure.traceback.iter().map(String::len).sum(),
-        Said::Clear | Said::Finished | Said::Nonsense => 0,
+        Said::Clear | Said::Shown | Said::Finished | Said::Nonsense => 0,
     }
 }
 
