@@ -149,7 +149,7 @@ impl Host for Interpreter {
     /// What it prints between cells is for nobody.
     async fn tend(&mut self) {
         let Some(process) = &mut self.process else { return pending().await };
-        let full = process.happening(None).await;
+        let full = process.happening(None).await || !process.told.is_empty();
         let is_lost = process.told.contains(&Said::Nonsense);
         process.told.clear();
         if is_lost || process.exit.is_some() {

@@ -116,7 +116,7 @@ impl Process {
                     // Kernels of Python pass on what their children print, and print it as well.
                     self.driven.drop_echo();
                 }
-                _ = self.driven.happening(None) => {}
+                full = self.driven.happening(None) => Pace::Leisurely.rest(full).await,
                 () = sleep_until(deadline) => return Err(Unready::Silent),
             }
         }
