@@ -84,7 +84,7 @@ impl Process {
         version: &Arc<OnceLock<String>>,
     ) -> Result<Self, NotStarted> {
         let connection = Connection::make(daemon, birth)?;
-        let mut driven = Driven::start(daemon, spec.command(&connection.file()), birth.clone())?;
+        let mut driven = Driven::start(daemon, spec.command(&connection.file())?, birth.clone())?;
         driven.be_verbatim();
         driven.remember_errors();
         driven.hang_up();
