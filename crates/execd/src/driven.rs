@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal};
 use tokio::{
     io::Interest,
     net::{UnixStream, unix::pipe::Receiver},
+    task::coop::consume_budget,
 };
 
 use crate::{
@@ -138,6 +139,8 @@ impl<T: Tongue> Driven<T> {
     /// events in `frames`, or nothing without them; then it returns whether there may be more.
     /// Nothing is lost if nobody waits any more.
     pub(crate) async fn happening(&mut self, frames: Option<&mut Vec<u8>>) -> bool {
+        // Pipes are always ready if their writers never stop, and nothing else would have a turn.
+        consume_budget().await;
         if self.exit.is_some() || !self.told.is_empty() {
             return false;
         }

@@ -4,6 +4,7 @@ mod budget;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod lines;
+mod turn;
 mod verbatim;
 
 use std::{borrow::Cow, io, sync::Arc, time::Duration};
@@ -14,6 +15,7 @@ use tokio::net::unix::pipe::Receiver;
 
 pub(crate) use budget::Budget;
 use lines::Lines;
+pub(crate) use turn::Turn;
 use verbatim::Verbatim;
 
 /// The most that is read at once. Every byte can become an event of sixty, so this bounds what is

@@ -118,7 +118,7 @@ impl Kernel {
         birth: Birth,
         (pid, version): (Arc<AtomicI32>, Arc<OnceLock<String>>),
     ) -> Result<Self, NotStarted> {
-        let birth = spec.birth(birth);
+        let birth = spec.birth(birth)?;
         let process = Process::start(daemon, &spec, &birth, SILENCE, &version)?;
         let (daemon, spec) = (Arc::clone(daemon), Arc::new(spec));
         let (process, progress, lost) = (Some(process), None, None);
@@ -371,6 +371,7 @@ impl Host for Kernel {
             Cell::Become(daemon, birth) => {
                 self.daemon = Arc::clone(daemon);
                 let birth = self.spec.birth(birth.clone());
+                let birth = birth.map_err(|error| Broken::Host(error.to_string()))?;
                 let before = std::mem::replace(&mut self.birth, birth.clone());
                 if birth != before {
                     self.tell(&python::surroundings(&birth)).await;

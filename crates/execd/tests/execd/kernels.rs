@@ -196,6 +196,37 @@ async fn a_kernel_that_ends_is_told_of_with_its_last_words() {
 }
 
 #[tokio::test]
+async fn a_kernel_that_never_stops_speaking_stops_nobody_else() {
+    let image = Image::start();
+    install(image.directory.path(), "typescript", "signal", &json!({"CHATTERS": "1"}));
+    let before_all = image.kernel("typescript").await;
+    let late = image.run_within(&before_all, "1", 500).await;
+    assert_eq!(failures(&late)[0].ename, enames::TIMEOUT, "{late:?}");
+    let again = "send = iopub.stream.sendall\nwhile True: send";
+    let nothing = "{'name': 'stdout', 'text': ''}";
+    let signed = format!(
+        "sent = []\nsend, iopub.stream = iopub.stream, type('', (), {{'sendall': sent.append}})\n\
+         say('stream', {nothing}); iopub.stream = send\nwhile True: send.sendall(sent[0] * 1000)"
+    );
+    let codes = [
+        format!("{again}(b'\\0\\0' * 30_000)"),
+        format!("{again}(b'\\4\\5\\4PING' * 10_000)"),
+        signed,
+        "import os\nwhile True: os.write(1, b'x' * 65536)".to_owned(),
+    ];
+    for code in codes {
+        let context = image.kernel("java").await;
+        let (ended, other) = tokio::join!(image.run_within(&context, &code, 1000), async {
+            let other = image.kernel("java").await;
+            image.run(&other, "print('here', end='')").await
+        });
+        let timeout = failures(&ended).iter().any(|failure| failure.ename == enames::TIMEOUT);
+        assert!(timeout, "{code}: {:?}", failures(&ended));
+        assert_eq!(printed(&other), "here");
+    }
+}
+
+#[tokio::test]
 async fn what_the_process_itself_prints_is_output_of_the_cell() {
     let image = Image::start();
     let context = image.kernel("java").await;

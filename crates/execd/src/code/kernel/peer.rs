@@ -10,9 +10,13 @@ use tokio::{
 };
 
 use super::frames::{self, Arrived, Frames, Socket};
+use crate::output::Turn;
 
 /// The most that is read at once.
 const READ: usize = 64 << 10;
+
+/// What a message costs beside its bytes, as if it had so many more.
+const MESSAGE: usize = 1 << 10;
 
 /// Where connections come from.
 const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -26,6 +30,8 @@ pub(super) struct Peer {
     heard: VecDeque<Arrived>,
     /// What it has not taken yet of what it was told.
     outgoing: Vec<u8>,
+    /// It may never stop, in the middle of a cell or before it has agreed to anything.
+    turn: Turn,
 }
 
 impl Peer {
@@ -39,7 +45,8 @@ impl Peer {
         let stream = socket_of_ours.connect(there.into()).await?;
         stream.set_nodelay(true)?;
         let (frames, heard) = (Frames::default(), VecDeque::new());
-        let mut peer = Self { stream, frames, heard, outgoing: frames::greeting() };
+        let mut peer =
+            Self { stream, frames, heard, outgoing: frames::greeting(), turn: Turn::default() };
         for (expected, answer) in
             [(Arrived::Greeting, socket.ready()), (Arrived::Ready, socket.opening())]
         {
@@ -61,7 +68,9 @@ impl Peer {
     /// The next that arrives. Nothing is lost if nobody waits any more.
     pub(super) async fn hear(&mut self) -> io::Result<Arrived> {
         loop {
+            self.turn.rest().await;
             if let Some(arrived) = self.heard.pop_front() {
+                self.turn.spend(MESSAGE);
                 return Ok(arrived);
             }
             let interest = if self.outgoing.is_empty() {
@@ -82,6 +91,7 @@ impl Peer {
             Ok(length) => {
                 let heard = &mut self.heard;
                 let bytes = buffer.get(..length).unwrap_or_default();
+                self.turn.spend(length);
                 self.frames.feed(bytes, |arrived| heard.push_back(arrived));
                 Ok(())
             }

@@ -84,7 +84,7 @@ impl Process {
         version: &Arc<OnceLock<String>>,
     ) -> Result<Self, NotStarted> {
         let connection = Connection::make(daemon, birth)?;
-        let mut driven = Driven::start(daemon, spec.command(&connection.file()), birth.clone())?;
+        let mut driven = Driven::start(daemon, spec.command(&connection.file())?, birth.clone())?;
         driven.be_verbatim();
         driven.remember_errors();
         driven.hang_up();
@@ -116,7 +116,7 @@ impl Process {
                     // Kernels of Python pass on what their children print, and print it as well.
                     self.driven.drop_echo();
                 }
-                _ = self.driven.happening(None) => {}
+                full = self.driven.happening(None) => Pace::Leisurely.rest(full).await,
                 () = sleep_until(deadline) => return Err(Unready::Silent),
             }
         }

@@ -1,8 +1,11 @@
 //! Kernelspecs: how an image says which kernels it has.
 
 use std::{
+    borrow::Cow,
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     ffi::{OsStr, OsString},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -16,6 +19,10 @@ const CONNECTION_FILE: &str = "{connection_file}";
 
 /// The most kernelspecs that are looked at in one place.
 const SPECS: usize = 256;
+
+/// The most that is filled in for names in the words, and in the variables, of one kernelspec. The
+/// system starts no program with more.
+const ROOM: usize = 2 << 20;
 
 /// A kernel of the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,17 +76,16 @@ impl Spec {
     }
 
     /// What to start, where this file says how to speak with it.
-    pub(super) fn command(&self, connection_file: &Path) -> Vec<String> {
+    pub(super) fn command(&self, connection_file: &Path) -> io::Result<Vec<String>> {
         let prefix = self.prefix();
-        let mut argv: Vec<String> = self
-            .argv
-            .iter()
-            .map(|word| {
-                let word = word.replace(CONNECTION_FILE, &connection_file.to_string_lossy());
-                let word = word.replace("{resource_dir}", &self.directory.to_string_lossy());
-                word.replace("{prefix}", &prefix.to_string_lossy())
-            })
-            .collect();
+        let known = [
+            (CONNECTION_FILE, connection_file.to_string_lossy()),
+            ("{resource_dir}", self.directory.to_string_lossy()),
+            ("{prefix}", prefix.to_string_lossy()),
+        ];
+        let mut room = ROOM;
+        let words = self.argv.iter().map(|word| fill_in(word, &known, &mut room));
+        let mut argv = words.collect::<Option<Vec<_>>>().ok_or_else(|| too_long("argv"))?;
         // Whatever Python is meant, it is the one that the kernelspec was installed with, and that
         // need not be the first in PATH.
         if let Some(name) = argv.first_mut().filter(|name| name.starts_with("python")) {
@@ -88,24 +94,58 @@ impl Spec {
                 *name = own.to_string_lossy().into_owned();
             }
         }
-        argv
+        Ok(argv)
     }
 
     /// What it begins with.
-    pub(super) fn birth(&self, birth: Birth) -> Birth {
+    pub(super) fn birth(&self, birth: Birth) -> io::Result<Birth> {
         let Birth { cwd, mut env } = birth;
-        for (name, value) in &self.env {
-            let known = |name: &str| env.get(OsStr::new(name))?.to_str().map(str::to_owned);
-            let value = expand::variables(value, known);
-            env.insert(name.into(), value.into());
-        }
-        Birth { cwd, env }
+        let room = Cell::new(Some(ROOM));
+        // Of what there was before, not of each other.
+        let known = |name: &str| {
+            let value = env.get(OsStr::new(name))?.to_str()?;
+            room.set(room.get().and_then(|room| room.checked_sub(value.len())));
+            room.get().map(|_| value.to_owned())
+        };
+        let own: Vec<_> = self
+            .env
+            .iter()
+            .map(|(name, value)| (name.into(), expand::variables(value, known).into()))
+            .collect();
+        room.get().ok_or_else(|| too_long("env"))?;
+        env.extend(own);
+        Ok(Birth { cwd, env })
     }
 
     /// Where it was installed: `/opt/venv`, if this is `/opt/venv/share/jupyter/kernels/python3`.
     fn prefix(&self) -> &Path {
         self.directory.ancestors().nth(4).unwrap_or_else(|| Path::new("/usr"))
     }
+}
+
+/// A word with what stands for these names, once. Nothing if that takes more than there is room for.
+fn fill_in(word: &str, known: &[(&str, Cow<'_, str>)], room: &mut usize) -> Option<String> {
+    let (mut out, mut rest) = (String::with_capacity(word.len()), word);
+    while let Some(at) = rest.find('{') {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let found = known.iter().find_map(|(name, value)| Some((value, from.strip_prefix(name)?)));
+        if let Some((value, after)) = found {
+            *room = room.checked_sub(value.len())?;
+            out.push_str(value);
+            rest = after;
+        } else {
+            out.push('{');
+            rest = from.strip_prefix('{').unwrap_or_default();
+        }
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
+fn too_long(what: &str) -> io::Error {
+    let text = format!("`{what}` in kernel.json becomes longer than {ROOM} bytes: make it shorter");
+    io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
 /// A kernelspec and its language, if there is one here.
@@ -218,17 +258,40 @@ mod tests {
         install(image.path(), "python3", &content);
         let spec = Spec::find("python", &env).unwrap();
         let directory = image.path().join("share/jupyter/kernels/python3");
-        let command = spec.command(Path::new("/run/c.json"));
+        let command = spec.command(Path::new("/run/c.json")).unwrap();
         let resources = directory.to_str().unwrap();
         assert_eq!(command, ["python3", "-m", "kernel", "-f=/run/c.json", resources]);
         fs::create_dir_all(image.path().join("bin")).unwrap();
         fs::write(image.path().join("bin/python3"), "").unwrap();
         let own = image.path().join("bin/python3");
-        assert_eq!(spec.command(Path::new("/c"))[0], own.to_str().unwrap());
+        assert_eq!(spec.command(Path::new("/c")).unwrap()[0], own.to_str().unwrap());
         env.insert("A".into(), "old".into());
-        let birth = spec.birth(Birth { cwd: "/".into(), env });
+        let birth = spec.birth(Birth { cwd: "/".into(), env }).unwrap();
         assert_eq!(birth.env[OsStr::new("A")], "/nowhere/a");
         assert_eq!(birth.env[OsStr::new("B")], "$MISSING");
         assert_eq!(spec.interrupt, Interrupt::Message);
+    }
+
+    #[test]
+    fn what_becomes_endless_is_refused() {
+        let (image, mut env) = image();
+        let bomb: BTreeMap<String, String> = (1..30)
+            .map(|n| (format!("A{n:02}"), format!("${{A{:02}}}", n - 1).repeat(10)))
+            .collect();
+        let words = ["{connection_file}".repeat(55_000), "{prefix}{other}".to_owned()];
+        install(image.path(), "java", &json!({"argv": words, "env": bomb, "language": "java"}));
+        let spec = Spec::find("java", &env).unwrap();
+        env.insert("A00".into(), "x".repeat(1000).into());
+        let birth = spec.birth(Birth { cwd: "/".into(), env: env.clone() }).unwrap();
+        assert_eq!(birth.env[OsStr::new("A01")].len(), 10_000);
+        assert_eq!(birth.env[OsStr::new("A02")], *"${A01}".repeat(10));
+        env.insert("A00".into(), "x".repeat(ROOM / 10 + 1).into());
+        let refused = spec.birth(Birth { cwd: "/".into(), env }).unwrap_err().to_string();
+        assert!(refused.contains("`env` in kernel.json becomes longer than"), "{refused}");
+        let once = spec.command(Path::new("{prefix}")).unwrap();
+        assert_eq!(once[0], "{prefix}".repeat(55_000));
+        assert_eq!(once[1], format!("{}{{other}}", image.path().display()));
+        let long = "{resource_dir}".repeat(20);
+        assert!(spec.command(Path::new(&long)).unwrap_err().to_string().contains("`argv`"));
     }
 }
