@@ -4,9 +4,8 @@
 use std::ffi::OsStr;
 
 use osb_api::execd::{Event, Failure};
-use serde_json::Value;
 
-use super::shapes::{Shapes, failure, is_json, shapes};
+use super::shapes::{Shape, Shapes, failure, is_json, shapes};
 use crate::driven::{Birth, Tongue};
 
 /// The most that one message may take. Of a longer one only that it came is known.
@@ -99,9 +98,9 @@ impl Said {
         match self {
             Self::Result { count, shapes } => {
                 Event::count(count, now).frame(frames);
-                Event::result(shapes, now).frame(frames);
+                Event::frame_result(&shapes, now, frames);
             }
-            Self::Display { shapes } => Event::result(shapes, now).frame(frames),
+            Self::Display { shapes } => Event::frame_result(&shapes, now, frames),
             Self::Clear => Event::status("clear_output", now).frame(frames),
             Self::Failed(failure) => {
                 Event::status("error", now).frame(frames);
@@ -119,13 +118,14 @@ fn pairs(mut fields: impl Iterator<Item = Vec<u8>>) -> Shapes {
         let kind = String::from_utf8_lossy(&kind).into_owned();
         let is_json = is_json(&kind);
         let length = content.len();
-        Some((kind, length, move || value(is_json, &content)))
+        Some((kind, length, move || shape(is_json, &content)))
     }))
 }
 
-fn value(is_json: bool, content: &[u8]) -> Value {
-    let parsed = if is_json { serde_json::from_slice(content).ok() } else { None };
-    parsed.unwrap_or_else(|| Value::from(String::from_utf8_lossy(content)))
+fn shape(is_json: bool, content: &[u8]) -> Shape {
+    let text = String::from_utf8_lossy(content);
+    let json = if is_json { Shape::json(&text) } else { None };
+    json.unwrap_or_else(|| Shape::Text(text.into_owned()))
 }
 
 /// Cuts what arrives into messages.
@@ -214,9 +214,9 @@ mod tests {
         let result = told(b'O', &[b"7", b"text/plain", b"2", b"application/json", b"{\"a\":[1]}"]);
         let error = told(b'E', &[b"NameError", b"x", b"a", b"b"]);
         let said = heard([result.as_slice(), &error, &told(b'C', &[b""]), &told(b'F', &[b"7"])]);
-        let shapes =
-            [("text", Value::from("2")), ("application/json", serde_json::json!({"a": [1]}))];
-        let shapes = shapes.map(|(kind, value)| (kind.to_owned(), value)).into();
+        let json = Shape::json("{\"a\":[1]}");
+        let shapes = [("text", Shape::Text("2".to_owned())), ("application/json", json.unwrap())];
+        let shapes = shapes.map(|(kind, shape)| (kind.to_owned(), shape)).into();
         let failure = Failure {
             ename: "NameError".into(),
             evalue: "x".into(),
