@@ -144,15 +144,13 @@ impl Progress {
                         text.get(..end).unwrap_or_default().clone_into(&mut self.complaint);
                     }
                     self.print(name, text);
-                    if let Some(notice) = budget.notice() {
-                        self.print(Stream::Stderr, notice);
-                    }
+                    self.notice(budget);
                 }
             }
             // Nor does an interrupted cell of some kernels know whose error it is.
             "error" if is_own || message.parent.is_empty() => {
                 let thrown: Thrown<'_> = message.content().unwrap_or_default();
-                self.say(Said::Failed(thrown.into()));
+                self.show(Said::Failed(thrown.into()), budget);
             }
             _ if !is_own => {}
             "status" => self.is_idle |= is_idle(message),
@@ -160,15 +158,15 @@ impl Progress {
                 if let Some(Data { data, execution_count }) = message.content() {
                     let count = execution_count.and_then(|count| count.get().parse().ok());
                     let count = count.unwrap_or(0);
-                    self.say(Said::Result { count, shapes: bundle(data) });
+                    self.show(Said::Result { count, shapes: bundle(data) }, budget);
                 }
             }
             "display_data" | "update_display_data" => {
                 if let Some(Data { data, .. }) = message.content() {
-                    self.say(Said::Display { shapes: bundle(data) });
+                    self.show(Said::Display { shapes: bundle(data) }, budget);
                 }
             }
-            "clear_output" => self.say(Said::Clear),
+            "clear_output" => self.show(Said::Clear, budget),
             _ => {}
         }
     }
@@ -177,6 +175,23 @@ impl Progress {
         if !text.is_empty() {
             self.held += text.len();
             self.items.push_back(Item::Printed { stream, text, at: 0 });
+        }
+    }
+
+    /// Says something that a cell can say as often as it likes. That it failed is to be known in any
+    /// case.
+    fn show(&mut self, said: Said, budget: &Budget) {
+        let is_wanted = matches!(said, Said::Failed(_)) && !self.has_failed;
+        if budget.covers(weight(&said)) || is_wanted {
+            self.say(said);
+        }
+        self.notice(budget);
+    }
+
+    /// Says that something was dropped, once.
+    fn notice(&mut self, budget: &Budget) {
+        if let Some(notice) = budget.notice() {
+            self.print(Stream::Stderr, notice);
         }
     }
 
@@ -641,6 +656,25 @@ mod tests {
         assert!(progress.held() > (3 << 20) + 300_000);
         progress.frame(usize::MAX, 0, &mut Vec::new());
         assert_eq!(progress.held(), 0);
+    }
+
+    #[test]
+    fn what_is_shown_ends_where_the_budget_does_but_for_the_first_error() {
+        let mut progress = Progress::of("1".to_owned());
+        let budget = Budget::new(200);
+        for _ in 0..10 {
+            progress.note(news("clear_output", "1", &json!({})), &budget);
+        }
+        let thrown = json!({"ename": "E", "evalue": "x".repeat(200)});
+        for _ in 0..2 {
+            progress.note(news("error", "1", &thrown), &budget);
+        }
+        let mut frames = Vec::new();
+        progress.frame(usize::MAX, 0, &mut frames);
+        let events = String::from_utf8(frames).unwrap();
+        let count = |text: &str| events.matches(text).count();
+        assert_eq!((count("clear_output"), count("the rest is dropped")), (3, 1));
+        assert_eq!(count("\"ename\":\"E\""), 1);
     }
 
     #[test]
