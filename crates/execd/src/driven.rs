@@ -27,6 +27,10 @@ use crate::{
     reaper::{Exit, Exited, Reaper},
 };
 
+/// The most that waits for a process before it is not listened to: whoever does not hear is not to
+/// ask for more.
+const UNHEARD: usize = 64 << 10;
+
 /// How a process tells something on its socket.
 pub(crate) trait Tongue: Default {
     type Said;
@@ -144,10 +148,10 @@ impl<T: Tongue> Driven<T> {
         if self.exit.is_some() || !self.told.is_empty() {
             return false;
         }
-        let interest = if self.has_all() {
-            Interest::READABLE
-        } else {
-            Interest::READABLE | Interest::WRITABLE
+        let interest = match self.outgoing.len() {
+            0 => Interest::READABLE,
+            1..UNHEARD => Interest::READABLE | Interest::WRITABLE,
+            _ => Interest::WRITABLE,
         };
         tokio::select! {
             exit = &mut self.exited => self.exit = Some(exit),
@@ -251,7 +255,9 @@ impl<T: Tongue> Driven<T> {
     }
 
     fn listen(&mut self, buffer: &mut [u8]) {
-        let Some(control) = &self.control else { return };
+        let Some(control) = self.control.as_ref().filter(|_| self.outgoing.len() < UNHEARD) else {
+            return;
+        };
         match control.try_read(buffer) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // It has become another program, or does not want to speak any more.

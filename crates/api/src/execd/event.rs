@@ -111,11 +111,6 @@ impl Event {
         Self { error: Some(failure), ..Self::bare(EventKind::Error, timestamp) }
     }
 
-    /// Something that a cell shows.
-    pub fn result(results: BTreeMap<String, serde_json::Value>, timestamp: i64) -> Self {
-        Self { results: Some(results), ..Self::bare(EventKind::Result, timestamp) }
-    }
-
     pub fn count(execution_count: u64, timestamp: i64) -> Self {
         Self {
             execution_count: Some(execution_count),
@@ -140,6 +135,19 @@ impl Event {
     /// are written as escapes.
     pub fn frame(&self, out: &mut Vec<u8>) {
         frame(self, out);
+    }
+
+    /// Appends the event of something that a cell shows, by media type. Whoever has it as text need
+    /// not make values of it, which take many times its memory.
+    pub fn frame_result(results: &impl Serialize, timestamp: i64, out: &mut Vec<u8>) {
+        #[derive(Serialize)]
+        struct Shown<'a, T> {
+            #[serde(rename = "type")]
+            kind: EventKind,
+            results: &'a T,
+            timestamp: i64,
+        }
+        frame(&Shown { kind: EventKind::Result, results, timestamp }, out);
     }
 }
 
@@ -166,6 +174,21 @@ impl Formatter for OneLine {
             rest = after;
         }
         CompactFormatter.write_string_fragment(writer, rest)
+    }
+
+    /// JSON that somebody else has written.
+    fn write_raw_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
+    where
+        W: ?Sized + io::Write,
+    {
+        // Between values: in texts these are escapes already.
+        for (number, line) in fragment.split(['\n', '\r']).enumerate() {
+            if number > 0 {
+                writer.write_all(b" ")?;
+            }
+            self.write_string_fragment(writer, line)?;
+        }
+        Ok(())
     }
 }
 

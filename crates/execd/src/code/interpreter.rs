@@ -198,7 +198,7 @@ impl Host for Interpreter {
         process.be_within(&budget);
         process.say(&said::cell(code));
         let mut ping = events::pings(began);
-        let (mut finished, mut is_lost) = (false, false);
+        let (mut finished, mut is_lost, mut has_failed) = (false, false, false);
         while !finished && !is_lost && process.exit.is_none() {
             // Room first, then reading: the rest waits in the pipe, and the cell with it.
             let room = client.reserve().await.ok();
@@ -217,16 +217,23 @@ impl Host for Interpreter {
                     pass(client, &mut frames, goes_on).await?;
                 }
             }
-            if let Some(notice) = budget.notice() {
-                Event::stderr(notice, now()).frame(&mut frames);
-            }
             while let Some(said) = process.told.pop_front() {
                 finished |= said == Said::Finished;
                 is_lost |= said == Said::Nonsense;
                 if said.is_shown() && self.driver.waits() {
                     process.say(&said::passed_on());
                 }
+                // That it failed is to be known in any case.
+                let is_wanted = matches!(said, Said::Failed(_)) && !has_failed;
+                has_failed |= is_wanted;
+                let before = frames.len();
                 said.frame(now(), &mut frames);
+                if !budget.covers(frames.len() - before) && !is_wanted {
+                    frames.truncate(before);
+                }
+            }
+            if let Some(notice) = budget.notice() {
+                Event::stderr(notice, now()).frame(&mut frames);
             }
             pass(client, &mut frames, goes_on).await?;
         }

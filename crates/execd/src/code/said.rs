@@ -4,9 +4,8 @@
 use std::ffi::OsStr;
 
 use osb_api::execd::{Event, Failure};
-use serde_json::Value;
 
-use super::shapes::{Shapes, failure, is_json, shapes};
+use super::shapes::{Shape, Shapes, failure, is_json, shapes};
 use crate::driven::{Birth, Tongue};
 
 /// The most that one message may take. Of a longer one only that it came is known.
@@ -102,9 +101,9 @@ impl Said {
         match self {
             Self::Result { count, shapes } => {
                 Event::count(count, now).frame(frames);
-                Event::result(shapes, now).frame(frames);
+                Event::frame_result(&shapes, now, frames);
             }
-            Self::Display { shapes } => Event::result(shapes, now).frame(frames),
+            Self::Display { shapes } => Event::frame_result(&shapes, now, frames),
             Self::Clear => Event::status("clear_output", now).frame(frames),
             Self::Failed(failure) => {
                 Event::status("error", now).frame(frames);
@@ -122,19 +121,23 @@ fn pairs(mut fields: impl Iterator<Item = Vec<u8>>) -> Shapes {
         let kind = String::from_utf8_lossy(&kind).into_owned();
         let is_json = is_json(&kind);
         let length = content.len();
-        Some((kind, length, move || value(is_json, &content)))
+        Some((kind, length, move || shape(is_json, &content)))
     }))
 }
 
-fn value(is_json: bool, content: &[u8]) -> Value {
-    let parsed = if is_json { serde_json::from_slice(content).ok() } else { None };
-    parsed.unwrap_or_else(|| Value::from(String::from_utf8_lossy(content)))
+fn shape(is_json: bool, content: &[u8]) -> Shape {
+    let text = String::from_utf8_lossy(content);
+    let json = if is_json { Shape::json(&text) } else { None };
+    json.unwrap_or_else(|| Shape::Text(text.into_owned()))
 }
 
 /// Cuts what arrives into messages.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
     heard: Vec<u8>,
+    /// How much of the message at the beginning has been looked at, and how many fields follow.
+    seen: usize,
+    left: u16,
     /// Nothing that comes can be understood any more.
     is_lost: bool,
 }
@@ -149,15 +152,16 @@ impl Tongue for Messages {
         self.heard.extend_from_slice(bytes);
         let mut at = 0;
         while let Some(rest) = self.heard.get(at..) {
-            match message(rest) {
-                Message::Whole(kind, fields, length) => {
-                    at += length;
-                    if let Some(said) = Said::read(kind, fields) {
+            match look(rest, &mut self.seen, &mut self.left) {
+                Look::Whole => {
+                    let (message, _) = rest.split_at_checked(self.seen).unwrap_or_default();
+                    at += std::mem::take(&mut self.seen);
+                    if let Some(said) = split(message).and_then(|it| Said::read(it.0, it.1)) {
                         emit(said);
                     }
                 }
-                Message::Partial if rest.len() <= LONGEST => break,
-                Message::Partial | Message::Broken => {
+                Look::Partial if rest.len() <= LONGEST => break,
+                Look::Partial | Look::Broken => {
                     self.is_lost = true;
                     at = self.heard.len();
                     emit(Said::Nonsense);
@@ -173,29 +177,45 @@ impl Tongue for Messages {
     }
 }
 
-enum Message {
-    Whole(u8, Vec<Vec<u8>>, usize),
+enum Look {
+    Whole,
     Partial,
     Broken,
 }
 
-/// Reads one message at the beginning.
-fn message(bytes: &[u8]) -> Message {
-    let Some((&[kind, high, low], mut rest)) = bytes.split_first_chunk::<3>() else {
-        return Message::Partial;
-    };
-    if !kind.is_ascii_uppercase() {
-        return Message::Broken;
+/// Looks for the end of the message at the beginning, from where it was not found the last time.
+fn look(bytes: &[u8], seen: &mut usize, left: &mut u16) -> Look {
+    if *seen == 0 {
+        let Some(&[kind, high, low]) = bytes.first_chunk() else { return Look::Partial };
+        if !kind.is_ascii_uppercase() {
+            return Look::Broken;
+        }
+        (*seen, *left) = (3, u16::from_be_bytes([high, low]));
     }
+    while *left > 0 {
+        let rest = bytes.get(*seen..).unwrap_or_default();
+        let Some((field, _)) = field(rest) else { return Look::Partial };
+        *seen += 4 + field.len();
+        *left -= 1;
+    }
+    Look::Whole
+}
+
+/// The kind and the fields of a whole message.
+fn split(message: &[u8]) -> Option<(u8, Vec<Vec<u8>>)> {
+    let (&[kind, _, _], mut rest) = message.split_first_chunk()?;
     let mut fields = Vec::new();
-    for _ in 0..u16::from_be_bytes([high, low]) {
-        let Some((length, after)) = rest.split_first_chunk::<4>() else { return Message::Partial };
-        let length = u32::from_be_bytes(*length) as usize;
-        let Some((field, after)) = after.split_at_checked(length) else { return Message::Partial };
+    while let Some((field, after)) = field(rest) {
         fields.push(field.to_vec());
         rest = after;
     }
-    Message::Whole(kind, fields, bytes.len() - rest.len())
+    Some((kind, fields))
+}
+
+/// The first field, if all of it is there.
+fn field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, after) = bytes.split_first_chunk()?;
+    after.split_at_checked(u32::from_be_bytes(*length) as usize)
 }
 
 #[cfg(test)]
@@ -217,9 +237,9 @@ mod tests {
         let result = told(b'O', &[b"7", b"text/plain", b"2", b"application/json", b"{\"a\":[1]}"]);
         let error = told(b'E', &[b"NameError", b"x", b"a", b"b"]);
         let said = heard([result.as_slice(), &error, &told(b'C', &[b""]), &told(b'F', &[b"7"])]);
-        let shapes =
-            [("text", Value::from("2")), ("application/json", serde_json::json!({"a": [1]}))];
-        let shapes = shapes.map(|(kind, value)| (kind.to_owned(), value)).into();
+        let json = Shape::json("{\"a\":[1]}");
+        let shapes = [("text", Shape::Text("2".to_owned())), ("application/json", json.unwrap())];
+        let shapes = shapes.map(|(kind, shape)| (kind.to_owned(), shape)).into();
         let failure = Failure {
             ename: "NameError".into(),
             evalue: "x".into(),
@@ -245,6 +265,16 @@ mod tests {
             assert!(endless.heard.len() <= LONGEST + (1 << 20));
         }
         assert!(endless.heard.is_empty());
+    }
+
+    #[test]
+    fn what_was_looked_at_is_not_looked_at_again() {
+        let fields = vec![&b"x"[..]; usize::from(u16::MAX)];
+        let all = [told(b'C', &fields), told(b'F', &[])].concat();
+        assert_eq!(heard(all.chunks(1)), [Said::Clear, Said::Finished]);
+        let mut messages = Messages::default();
+        messages.feed(all.get(..100).unwrap(), |said| panic!("{said:?}"));
+        assert_eq!(messages.seen, 98);
     }
 
     proptest! {

@@ -1,9 +1,13 @@
 //! What cells show and how they fail, no larger than clients can read.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use osb_api::execd::Failure;
-use serde_json::Value;
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::value::RawValue;
 
 /// The most bytes of one event: clients stop reading a line at four mebibytes, and escapes may make
 /// text longer.
@@ -13,14 +17,98 @@ pub(super) const LARGEST: usize = 3 << 20;
 const NAME: usize = 256;
 
 /// Lines of a traceback that are passed on.
-const TRACE: usize = 1000;
+pub(super) const TRACE: usize = 1000;
 
 /// Something in all the ways in which it can be shown, by media type.
-pub(super) type Shapes = BTreeMap<String, Value>;
+pub(super) type Shapes = BTreeMap<String, Shape>;
+
+/// One of these ways.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub(super) enum Shape {
+    Text(String),
+    /// As it was written: a tree of it takes a hundred times the memory.
+    Json(Box<RawValue>),
+}
+
+impl Shape {
+    /// Nothing, if clients could not read it.
+    pub(super) fn json(text: &str) -> Option<Self> {
+        serde_json::from_str::<Sound>(text).ok()?;
+        Some(Self::Json(serde_json::from_str::<&RawValue>(text).ok()?.to_owned()))
+    }
+
+    /// As it is, or as it is written.
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Self::Text(text) => text,
+            Self::Json(json) => json.get(),
+        }
+    }
+}
+
+impl PartialEq for Shape {
+    fn eq(&self, other: &Self) -> bool {
+        let is_text = |shape: &Self| matches!(shape, Self::Text(_));
+        is_text(self) == is_text(other) && self.as_str() == other.as_str()
+    }
+}
+
+/// JSON in which all is as it should be, down to the last text and number, and no deeper than
+/// clients go.
+struct Sound;
+
+impl<'de> Deserialize<'de> for Sound {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Sound {
+    type Value = Self;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("anything")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self, E> {
+        Ok(Self)
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Self, E> {
+        Ok(Self)
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Self, E> {
+        Ok(Self)
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Self, E> {
+        Ok(Self)
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Self, E> {
+        Ok(Self)
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Self, E> {
+        Ok(Self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Self, A::Error> {
+        while all.next_element::<Self>()?.is_some() {}
+        Ok(Self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<Self, A::Error> {
+        while all.next_entry::<Self, Self>()?.is_some() {}
+        Ok(Self)
+    }
+}
 
 /// Media types with the length of each content and a way to get it. What does not fit is left out,
 /// and the text says so.
-pub(super) fn shapes<F: FnOnce() -> Value>(
+pub(super) fn shapes<F: FnOnce() -> Shape>(
     all: impl IntoIterator<Item = (String, usize, F)>,
 ) -> Shapes {
     let (mut shapes, mut size) = (Shapes::new(), 0_usize);
@@ -28,9 +116,7 @@ pub(super) fn shapes<F: FnOnce() -> Value>(
     for (kind, length, content) in all.into_iter().filter(|(kind, ..)| kind.len() <= NAME) {
         let name = if kind == "text/plain" { "text".to_owned() } else { kind };
         let content = if name == "text" {
-            let content = content();
-            let text = content.as_str().map(str::to_owned);
-            Value::from(cut(text.unwrap_or_else(|| content.to_string())))
+            Shape::Text(cut(content().as_str().to_owned()))
         } else if size.saturating_add(length + name.len()) > LARGEST {
             missing.push(format!("[{name} of {length} bytes is too large to be delivered]"));
             continue;
@@ -41,9 +127,9 @@ pub(super) fn shapes<F: FnOnce() -> Value>(
         shapes.insert(name, content);
     }
     if !missing.is_empty() {
-        let said = shapes.remove("text").and_then(|text| text.as_str().map(str::to_owned));
+        let said = shapes.remove("text").map(|text| text.as_str().to_owned());
         missing.splice(..0, said);
-        shapes.insert("text".to_owned(), Value::from(missing.join("\n")));
+        shapes.insert("text".to_owned(), Shape::Text(missing.join("\n")));
     }
     shapes
 }
@@ -82,12 +168,25 @@ mod tests {
     #[test]
     fn what_is_too_large_is_left_out_and_said() {
         let all = [("image/png", "x".repeat(LARGEST + 1)), ("text/plain", "<plot>".to_owned())];
-        let all = all.map(|(kind, text)| (kind.to_owned(), text.len(), || Value::from(text)));
+        let all = all.map(|(kind, text)| (kind.to_owned(), text.len(), || Shape::Text(text)));
         let shapes = shapes(all);
         assert_eq!(shapes.len(), 1);
-        assert!(
-            shapes["text"].as_str().unwrap().starts_with("<plot>\n[image/png of 3145729 bytes")
-        );
+        assert!(shapes["text"].as_str().starts_with("<plot>\n[image/png of 3145729 bytes"));
+    }
+
+    #[test]
+    fn json_is_passed_on_as_it_is_if_clients_can_read_it() {
+        let text = "{\"a\": [1,\n 2.5, null, true, \"\u{2028}\\n\"]}";
+        let shapes = Shapes::from([("application/json".to_owned(), Shape::json(text).unwrap())]);
+        let mut frame = Vec::new();
+        osb_api::execd::Event::frame_result(&shapes, 7, &mut frame);
+        let expected = "{\"type\":\"result\",\"results\":{\"application/json\":\
+            {\"a\": [1,  2.5, null, true, \"\\u2028\\n\"]}},\"timestamp\":7}\n\n";
+        assert_eq!(String::from_utf8(frame).unwrap(), expected);
+        let deep = "[".repeat(1000) + &"]".repeat(1000);
+        for unreadable in ["{", "1e999", r#""\ud800""#, &deep, "{} {}"] {
+            assert_eq!(Shape::json(unreadable), None);
+        }
     }
 
     #[test]

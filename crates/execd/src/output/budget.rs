@@ -30,6 +30,17 @@ impl Budget {
         bytes.get(..admitted).unwrap_or_default()
     }
 
+    /// Whether something of this size is still wanted, which is whole or not at all.
+    pub(crate) fn covers(&self, size: usize) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        let rest = left.checked_sub(size as u64);
+        self.left.store(rest.unwrap_or(left), Ordering::Relaxed);
+        if rest.is_none() {
+            self.exceeded.store(true, Ordering::Relaxed);
+        }
+        rest.is_some()
+    }
+
     /// What to say when something was dropped, once.
     pub(crate) fn notice(&self) -> Option<String> {
         let due = self.exceeded.load(Ordering::Relaxed) && !self.told.swap(true, Ordering::Relaxed);
@@ -47,7 +58,8 @@ mod tests {
     fn what_is_beyond_the_limit_is_dropped_and_told_once() {
         let budget = Budget::new(5);
         assert_eq!(budget.admit(b"abc"), b"abc");
-        assert_eq!(budget.admit(b"de"), b"de");
+        assert!(budget.covers(1));
+        assert_eq!(budget.admit(b"e"), b"e");
         assert_eq!(budget.notice(), None);
         assert_eq!(budget.admit(b"f"), b"");
         assert!(budget.notice().unwrap().contains("5 bytes"));

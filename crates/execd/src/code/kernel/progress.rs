@@ -5,15 +5,15 @@ use std::{collections::VecDeque, fmt};
 use osb_api::execd::{Event, Failure};
 use serde::{
     Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, Visitor},
+    de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 
 use super::{channels::Heard, message::Message};
 use crate::{
     code::{
         said::Said,
-        shapes::{LARGEST, Shapes, failure, is_json, shapes},
+        shapes::{Shape, Shapes, TRACE, failure, is_json, shapes},
     },
     output::Budget,
 };
@@ -144,15 +144,13 @@ impl Progress {
                         text.get(..end).unwrap_or_default().clone_into(&mut self.complaint);
                     }
                     self.print(name, text);
-                    if let Some(notice) = budget.notice() {
-                        self.print(Stream::Stderr, notice);
-                    }
+                    self.notice(budget);
                 }
             }
             // Nor does an interrupted cell of some kernels know whose error it is.
             "error" if is_own || message.parent.is_empty() => {
                 let thrown: Thrown<'_> = message.content().unwrap_or_default();
-                self.say(Said::Failed(thrown.into()));
+                self.show(Said::Failed(thrown.into()), budget);
             }
             _ if !is_own => {}
             "status" => self.is_idle |= is_idle(message),
@@ -160,15 +158,15 @@ impl Progress {
                 if let Some(Data { data, execution_count }) = message.content() {
                     let count = execution_count.and_then(|count| count.get().parse().ok());
                     let count = count.unwrap_or(0);
-                    self.say(Said::Result { count, shapes: bundle(data) });
+                    self.show(Said::Result { count, shapes: bundle(data) }, budget);
                 }
             }
             "display_data" | "update_display_data" => {
                 if let Some(Data { data, .. }) = message.content() {
-                    self.say(Said::Display { shapes: bundle(data) });
+                    self.show(Said::Display { shapes: bundle(data) }, budget);
                 }
             }
-            "clear_output" => self.say(Said::Clear),
+            "clear_output" => self.show(Said::Clear, budget),
             _ => {}
         }
     }
@@ -177,6 +175,23 @@ impl Progress {
         if !text.is_empty() {
             self.held += text.len();
             self.items.push_back(Item::Printed { stream, text, at: 0 });
+        }
+    }
+
+    /// Says something that a cell can say as often as it likes. That it failed is to be known in any
+    /// case.
+    fn show(&mut self, said: Said, budget: &Budget) {
+        let is_wanted = matches!(said, Said::Failed(_)) && !self.has_failed;
+        if budget.covers(weight(&said)) || is_wanted {
+            self.say(said);
+        }
+        self.notice(budget);
+    }
+
+    /// Says that something was dropped, once.
+    fn notice(&mut self, budget: &Budget) {
+        if let Some(notice) = budget.notice() {
+            self.print(Stream::Stderr, notice);
         }
     }
 
@@ -276,16 +291,16 @@ fn complained(printed: &str) -> Failure {
 
 /// How much memory something takes that is to be told, about.
 fn weight(said: &Said) -> usize {
-    let of = |shapes: &Shapes| shapes.values().map(length).sum::<usize>();
+    let length = |(name, shape): (&String, &Shape)| 64 + name.len() + shape.as_str().len();
+    let of = |shapes: &Shapes| shapes.iter().map(length).sum::<usize>();
     64 + match said {
         Said::Result { shapes, .. } | Said::Display { shapes } => of(shapes),
-        Said::Failed(failure) => failure.traceback.iter().map(String::len).sum(),
+        Said::Failed(Failure { ename, evalue, traceback }) => {
+            let lines = traceback.iter().map(|line| 24 + line.len());
+            ename.len() + evalue.len() + lines.sum::<usize>()
+        }
         Said::Clear | Said::Shown | Said::Finished | Said::Nonsense => 0,
     }
-}
-
-fn length(content: &Value) -> usize {
-    content.as_str().map_or_else(|| content.to_string().len(), str::len)
 }
 
 /// What a kernel shows, by media type.
@@ -298,24 +313,40 @@ fn bundle(Bundle(data): Bundle<'_>) -> Shapes {
     }))
 }
 
-/// What was said, if it is not more than can be held: a little text can mean much.
-fn read(said: &RawValue) -> Value {
-    let text = said.get();
-    if !text.starts_with('"') && text.len() > LARGEST {
-        return Value::from(format!("[{} bytes]", text.len()));
-    }
-    serde_json::from_str(text).unwrap_or_default()
+fn shown(content: &RawValue, is_json: bool) -> Shape {
+    let written = content.get();
+    let text = if is_json { None } else { serde_json::from_str(written).ok() };
+    let text = text.map(|Joined(text)| Shape::Text(text));
+    text.or_else(|| Shape::json(written)).unwrap_or_else(|| Shape::Text(written.to_owned()))
 }
 
-fn shown(content: &RawValue, is_json: bool) -> Value {
-    let content = read(content);
-    if is_json {
-        return content;
+/// A text, which may come as its lines.
+struct Joined(String);
+
+impl<'de> Deserialize<'de> for Joined {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Lines;
+        impl<'de> Visitor<'de> for Lines {
+            type Value = Joined;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a text or its lines")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Joined, E> {
+                Ok(Joined(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut lines: A) -> Result<Joined, A::Error> {
+                let mut text = String::new();
+                while let Some(line) = lines.next_element::<String>()? {
+                    text.push_str(&line);
+                }
+                Ok(Joined(text))
+            }
+        }
+        deserializer.deserialize_any(Lines)
     }
-    // Text may come as its lines.
-    let lines = content.as_array().filter(|lines| lines.iter().all(Value::is_string));
-    let joined = lines.map(|lines| lines.iter().filter_map(Value::as_str).collect::<String>());
-    joined.map_or(content, Value::from)
 }
 
 #[derive(Debug, Deserialize)]
@@ -396,22 +427,53 @@ struct Thrown<'a> {
 
 impl From<Thrown<'_>> for Failure {
     fn from(Thrown { ename, evalue, traceback }: Thrown<'_>) -> Self {
-        let part = |said: Option<&RawValue>| said.map(read).unwrap_or_default();
-        let lines = if let Value::Array(lines) = part(traceback) { lines } else { Vec::new() };
-        failure(text(part(ename)), text(part(evalue)), lines.into_iter().map(text))
+        let part = |said: Option<&RawValue>| said.map(text).unwrap_or_default();
+        let lines = traceback.and_then(|lines| serde_json::from_str(lines.get()).ok());
+        let First(lines) = lines.unwrap_or_default();
+        failure(part(ename), part(evalue), lines.into_iter().map(text))
     }
 }
 
-fn text(value: Value) -> String {
-    if value.is_null() {
-        return String::new();
+/// A text as it is, and all else as it is written.
+fn text(said: &RawValue) -> String {
+    match said.get() {
+        "null" => String::new(),
+        written => serde_json::from_str(written).unwrap_or_else(|_| written.to_owned()),
     }
-    if let Value::String(text) = value { text } else { value.to_string() }
+}
+
+/// The first lines of something, which has a few.
+#[derive(Debug, Default)]
+struct First<'a>(Vec<&'a RawValue>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Lines;
+        impl<'de> Visitor<'de> for Lines {
+            type Value = First<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("lines")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut lines: A) -> Result<Self::Value, A::Error> {
+                let mut all = Vec::new();
+                while all.len() < TRACE
+                    && let Some(line) = lines.next_element()?
+                {
+                    all.push(line);
+                }
+                while lines.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(First(all))
+            }
+        }
+        deserializer.deserialize_seq(Lines)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -573,12 +635,46 @@ mod tests {
         let content = serde_json::to_vec(&large).unwrap();
         let Data { data, .. } = serde_json::from_slice(&content).unwrap();
         let shown = bundle(data);
-        let said = shown["text"].as_str().unwrap();
+        let said = shown["text"].as_str();
         assert!(shown.len() == 1 && said.contains("too large to be delivered"), "{said}");
         let Thrown { traceback, .. } =
             serde_json::from_str(r#"{"traceback": ["a", 1], "ename": null}"#).unwrap();
         let thrown = Thrown { traceback, ..Thrown::default() };
         assert_eq!(Failure::from(thrown).traceback, ["a", "1"]);
+    }
+
+    #[test]
+    fn all_that_is_held_is_weighed() {
+        let mut progress = Progress::of("1".to_owned());
+        let long = "x".repeat(1 << 20);
+        let budget = Budget::new(1 << 30);
+        let thrown = json!({"ename": long, "evalue": long, "traceback": [long]});
+        progress.note(news("error", "1", &thrown), &budget);
+        assert!(progress.held() > 3 << 20);
+        let tiny = json!({"data": {"application/json": vec![json!({}); 100_000]}});
+        progress.note(news("display_data", "1", &tiny), &budget);
+        assert!(progress.held() > (3 << 20) + 300_000);
+        progress.frame(usize::MAX, 0, &mut Vec::new());
+        assert_eq!(progress.held(), 0);
+    }
+
+    #[test]
+    fn what_is_shown_ends_where_the_budget_does_but_for_the_first_error() {
+        let mut progress = Progress::of("1".to_owned());
+        let budget = Budget::new(200);
+        for _ in 0..10 {
+            progress.note(news("clear_output", "1", &json!({})), &budget);
+        }
+        let thrown = json!({"ename": "E", "evalue": "x".repeat(200)});
+        for _ in 0..2 {
+            progress.note(news("error", "1", &thrown), &budget);
+        }
+        let mut frames = Vec::new();
+        progress.frame(usize::MAX, 0, &mut frames);
+        let events = String::from_utf8(frames).unwrap();
+        let count = |text: &str| events.matches(text).count();
+        assert_eq!((count("clear_output"), count("the rest is dropped")), (3, 1));
+        assert_eq!(count("\"ename\":\"E\""), 1);
     }
 
     #[test]
