@@ -21,6 +21,7 @@ use crate::{
     outlet::{Flushed, Outlet},
     practice,
     proxy::Proxy,
+    queue::Room,
     reaper::Reaper,
     rest::Rest,
     routes,
@@ -47,6 +48,8 @@ pub(crate) struct Daemon {
     pub(crate) commands: Commands,
     pub(crate) sessions: Sessions,
     pub(crate) contexts: Contexts,
+    /// For what waits to be run in sessions and contexts.
+    pub(crate) room: Room,
     pub(crate) meter: Meter,
     pub(crate) entrypoint: Option<Entrypoint>,
     pub(crate) log: Log,
@@ -71,6 +74,7 @@ impl Daemon {
             commands: Commands::new(Settings::default()),
             sessions: Sessions::default(),
             contexts: Contexts::default(),
+            room: Room::default(),
             meter,
             entrypoint: None,
             log: Log::new(Level::Nothing, None),
@@ -88,6 +92,7 @@ impl Daemon {
         Self {
             reaper: Arc::clone(&other.reaper),
             contexts: other.contexts.handed_over(),
+            room: other.room.clone(),
             tasks: other.tasks.clone(),
             ending: other.ending.clone(),
             ..self

@@ -91,6 +91,11 @@ impl ApiError {
         Self::new(StatusCode::TOO_MANY_REQUESTS, codes::TOO_BUSY, message)
     }
 
+    /// As [`ApiError::too_many`], for what is not counted in pieces.
+    pub(crate) fn too_busy(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, codes::TOO_BUSY, message)
+    }
+
     pub(crate) fn unauthorized() -> Self {
         let message = "the header X-EXECD-ACCESS-TOKEN is missing or wrong";
         Self::new(StatusCode::UNAUTHORIZED, codes::UNAUTHORIZED, message)

@@ -23,13 +23,44 @@ use crate::{
 /// The most runs that wait or run for one host.
 const RUNS: usize = 32;
 
+/// The most bytes of all runs that wait or run, for all hosts together.
+const ROOM: usize = 64 << 20;
+
 /// How long a client may take to read the last events of a run that was ended.
 const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// Room for the texts of all runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Room(Arc<Semaphore>);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(ROOM)))
+    }
+}
+
+impl Room {
+    fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        Arc::clone(&self.0).try_acquire_many_owned(bytes).map_err(|_| {
+            ApiError::too_busy(format!(
+                "what waits to be run in all contexts and sessions is longer than {ROOM} bytes: \
+                 try again once some of it has run"
+            ))
+        })
+    }
+}
+
+/// What can be asked for, which waits in memory.
+pub(crate) trait Wait: Send + 'static {
+    /// How many bytes it takes, about.
+    fn size(&self) -> usize;
+}
 
 /// Who has a state, and runs what is asked for.
 pub(crate) trait Host: Send + 'static {
     /// What it can be asked to run.
-    type Text: Send + 'static;
+    type Text: Wait;
 
     /// Takes care of itself between runs, until there is something to look at again.
     fn tend(&mut self) -> impl Future<Output = ()> + Send;
@@ -85,16 +116,17 @@ pub(crate) enum End {
 pub(crate) struct Desk<T> {
     mailbox: mpsc::UnboundedSender<Message<T>>,
     places: Arc<Semaphore>,
+    room: Room,
     task: JoinHandle<()>,
 }
 
-impl<T: Send + 'static> Desk<T> {
+impl<T: Wait> Desk<T> {
     /// Lets a host begin.
     pub(crate) fn open(daemon: &Daemon, host: impl Host<Text = T>) -> Self {
         let (mailbox, messages) = mpsc::unbounded_channel();
         let goes_on = daemon.commands.settings.on_disconnect != OnDisconnect::End;
         let task = daemon.tasks.spawn(serve(host, messages, goes_on, daemon.ending.clone()));
-        Self { mailbox, places: Arc::new(Semaphore::new(RUNS)), task }
+        Self { mailbox, places: Arc::new(Semaphore::new(RUNS)), room: daemon.room.clone(), task }
     }
 
     /// Lines a run up. False says that the host has ended.
@@ -125,7 +157,8 @@ impl<T: Send + 'static> Desk<T> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             ApiError::refused(format!("the session is busy: {RUNS} of its runs wait or run"))
         })?;
-        let order = Order { text, timeout, client, seen, _place: place };
+        let room = self.room.take(text.size())?;
+        let order = Order { text, timeout, client, seen, _place: place, _room: room };
         Ok(self.mailbox.send(Message::Run(order)).is_ok())
     }
 
@@ -143,7 +176,7 @@ impl<T: Send + 'static> Desk<T> {
 
     /// Ends the host.
     pub(crate) async fn close(self) {
-        let Self { mailbox, task, places: _ } = self;
+        let Self { mailbox, task, places: _, room: _ } = self;
         drop(mailbox);
         // The only failure is that the program ends.
         drop(task.await);
@@ -167,6 +200,7 @@ struct Order<T> {
     seen: Seen,
     /// Its place among those that wait or run.
     _place: OwnedSemaphorePermit,
+    _room: OwnedSemaphorePermit,
 }
 
 /// Who hears of a run.
@@ -208,7 +242,7 @@ async fn serve<H: Host>(
 }
 
 async fn execute<H: Host>(host: &mut H, queue: &mut Queue<H::Text>, order: Order<H::Text>) {
-    let Order { text, timeout: limit, client, seen, _place } = order;
+    let Order { text, timeout: limit, client, seen, _place, _room } = order;
     let began = Instant::now();
     let goes_on = queue.goes_on;
     let interruption = queue.interruption(&client, began, limit, seen);

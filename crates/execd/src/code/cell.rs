@@ -9,7 +9,7 @@ use crate::{
     daemon::Daemon,
     driven::Birth,
     events::{self, now},
-    queue::{Broken, End},
+    queue::{Broken, End, Wait},
     reaper::Exit,
 };
 
@@ -33,6 +33,16 @@ pub(super) enum Cell {
     Rest,
     /// Belongs to another daemon from here on, and is as if it had begun with this.
     Become(Arc<Daemon>, Birth),
+}
+
+impl Wait for Cell {
+    fn size(&self) -> usize {
+        match self {
+            Self::Code(code) => code.len(),
+            // Asked for by nobody outside, once.
+            Self::Import(_) | Self::Rest | Self::Become(..) => 0,
+        }
+    }
 }
 
 /// Why what somebody knew is gone.

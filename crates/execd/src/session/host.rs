@@ -29,7 +29,7 @@ use crate::{
     family::{self, Child},
     output::{Pace, READ},
     program::NotStarted,
-    queue::{self, Broken, End},
+    queue::{self, Broken, End, Wait},
     reaper::Exit,
 };
 use osb_api::execd::Event;
@@ -112,6 +112,13 @@ pub(crate) struct Text {
     pub(super) cwd: Option<PathBuf>,
     /// What a command would start with now.
     pub(super) env: BTreeMap<OsString, OsString>,
+}
+
+impl Wait for Text {
+    fn size(&self) -> usize {
+        let variables = self.env.iter().map(|(name, value)| name.len() + value.len());
+        self.command.len() + variables.sum::<usize>()
+    }
 }
 
 impl Text {

@@ -63,6 +63,14 @@ fn succeeded(events: &[Event]) -> bool {
         && !kinds(events).contains(&EventKind::Error)
 }
 
+/// The most memory that execd has had, in KiB.
+fn peak(daemon: &Daemon) -> u64 {
+    let status = format!("/proc/{}/status", daemon.pid().as_raw_pid());
+    let status = osb_sys::fs::read_to_string(status).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
 /// Waits until a cell has printed something.
 async fn until_printed(response: &mut Response<Incoming>) {
     use http_body_util::BodyExt;
@@ -329,6 +337,65 @@ async fn cells_of_one_context_wait_for_each_other_and_others_do_not() {
     osb_sys::fs::write(&path, "").unwrap();
     assert_eq!(results(&events(second).await), ["[1, 2]"]);
     assert!(succeeded(&events(first).await));
+}
+
+#[tokio::test]
+async fn code_that_waits_has_a_limit_in_all_contexts_together() {
+    let daemon = Daemon::start();
+    let contexts = [create(&daemon, "python").await, create(&daemon, "python").await];
+    let mut waiting = Vec::new();
+    for context in &contexts {
+        let sleep = "print('in')\nimport time\ntime.sleep(1000)";
+        let mut first = send(&daemon, json!({"code": sleep, "context": {"id": context.id}})).await;
+        until_printed(&mut first).await;
+        waiting.push(first);
+    }
+    let code = "#".repeat(7 << 20);
+    for number in 0..9 {
+        let body = json!({"code": code, "context": {"id": contexts[number % 2].id}});
+        waiting.push(send(&daemon, body).await);
+        assert_eq!(waiting.last().unwrap().status(), StatusCode::OK);
+    }
+    let body = json!({"code": code, "context": {"id": contexts[1].id}});
+    let (status, refused) = error(send(&daemon, body.clone()).await).await;
+    assert_eq!((status, refused.code.as_str()), (StatusCode::TOO_MANY_REQUESTS, codes::TOO_BUSY));
+    assert!(refused.message.contains("longer than 67108864 bytes"), "{}", refused.message);
+    let path = format!("/code/contexts/{}", contexts[0].id);
+    daemon.connect().await.send(request(Method::DELETE, &path, "")).await;
+    assert_eq!(send(&daemon, body).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn an_interpreter_that_does_not_hear_takes_no_memory() {
+    let daemon = Daemon::with(&[], &[("EXECD_ON_DISCONNECT", "continue")]);
+    let context = create(&daemon, "python").await;
+    let code = "import os\nprint('in')\nx = b'C\\0\\0' * 20000\nwhile True: os.write(3, x)";
+    let body = json!({"code": code, "context": {"id": context.id}, "timeout": 2000});
+    let mut response = send(&daemon, body).await;
+    until_printed(&mut response).await;
+    drop(response);
+    assert_eq!(results(&run_in(&daemon, &context, "1 + 1").await), ["2"]);
+    assert!(peak(&daemon) < 48 << 10, "{} KiB", peak(&daemon));
+}
+
+#[tokio::test]
+async fn large_json_takes_no_more_memory_than_its_text() {
+    let daemon = Daemon::start();
+    let code = "
+class Many:
+    def _repr_mimebundle_(self, **_):
+        return {'application/json': [{}] * 700_000, 'text/plain': 'many'}
+Many()";
+    let shown = run(&daemon, "python", code).await;
+    let shapes = shown.iter().find_map(|event| event.results.as_ref()).unwrap();
+    assert_eq!(shapes["text"], "many");
+    assert_eq!(
+        shapes["application/json"].as_array().map(Vec::len),
+        Some(700_000),
+        "{:?}",
+        shapes.keys()
+    );
+    assert!(peak(&daemon) < 48 << 10, "{} KiB", peak(&daemon));
 }
 
 #[tokio::test]
