@@ -373,7 +373,8 @@ impl Host for Kernel {
                 let birth = self.spec.birth(birth.clone());
                 let birth = birth.map_err(|error| Broken::Host(error.to_string()))?;
                 let before = std::mem::replace(&mut self.birth, birth.clone());
-                if birth != before {
+                // The others make do with what they have.
+                if birth != before && self.language == Language::Python {
                     self.tell(&python::surroundings(&birth)).await;
                 }
                 return Ok(());
