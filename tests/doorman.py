@@ -8,6 +8,9 @@ import http.server
 import threading
 from collections.abc import Iterator
 
+import pytest
+from served import Server, serving
+
 
 class Doorman:
     """Where it is, and with which names and passwords it was asked."""
@@ -57,3 +60,18 @@ def doorman() -> Iterator[Doorman]:
         made.server.shutdown()
         thread.join()
         made.server.server_close()
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[Doorman]:
+    with doorman() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def server(registry: Doorman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One that asks the registry."""
+    config = tmp_path_factory.mktemp("server") / "config.toml"
+    config.write_text(registry.config)
+    with serving("--config", str(config)) as server:
+        yield server

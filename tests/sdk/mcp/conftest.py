@@ -5,27 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from doorman import Doorman, doorman
+from doorman import registry, server
 from fixtures import create
 from opensandbox import SandboxSync
 from published import PLAIN, Tools, tools
-from served import Server, serving
+from served import Server
 
 __all__ = ["create", "registry", "server"]
-
-
-@pytest.fixture(scope="session")
-def registry() -> Iterator[Doorman]:
-    with doorman() as made:
-        yield made
-
-
-@pytest.fixture(scope="session")
-def server(registry: Doorman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    config = tmp_path_factory.mktemp("server") / "config.toml"
-    config.write_text(registry.config)
-    with serving("--config", str(config)) as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

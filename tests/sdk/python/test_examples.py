@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from served import Server
+from served import ROOT, Server, free_port, osb
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+EXAMPLES = ROOT / "examples"
 SQUARES = [str(number * number) for number in range(20)]
 #: What each prints, at least at first.
 PRINTED = {
@@ -37,3 +38,18 @@ def test_an_example_prints_what_it_should(server: Server, name: str):
     ended = subprocess.run(program, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith(PRINTED[name]), ended.stdout
+
+
+def test_the_first_sandbox_of_a_newcomer_is_shown(tmp_path: Path):
+    """What `make run` does once there is a binary."""
+    env = {**os.environ, "OSB_DATA_DIR": str(tmp_path)}
+    program = [str(ROOT / "scripts" / "demo.sh"), osb(), f"127.0.0.1:{free_port()}"]
+    log = tmp_path / "shown"
+    with log.open("w") as shown:
+        ended = subprocess.run(program, env=env, stdout=shown, stderr=shown, timeout=120, check=False)
+    server = tmp_path / "server.pid"
+    if server.exists():
+        os.kill(int(server.read_text()), signal.SIGTERM)
+    assert ended.returncode == 0, log.read_text()
+    for said in ["hello from a sandbox", "written from outside", "refused, as it should be", "The server goes on."]:
+        assert said in log.read_text()

@@ -223,8 +223,8 @@ mod tests {
         for (name, value, suiting) in [
             ("OPENSANDBOX_ID", "x", true),
             ("JAVA_HOME", "/opt/java", true),
-            ("PATH", "/usr/bin:/root/bin", true),
-            ("PATH", "/root/bin:/usr/bin", false),
+            ("PATH", "/usr/bin:/home/me/bin", true),
+            ("PATH", "/home/me/bin:/usr/bin", false),
             ("PYTHON_VERSION", "3.12", true),
             ("B", "1", false),
         ] {
